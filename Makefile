@@ -100,14 +100,14 @@ images:  ## Build all images with Docker's buildx, and load them into Docker. IM
 	REVISION=$$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --load $(IMAGES)
 
 figures: $(READY)  ## Measure the marked tables of README and docs again: hours. FIGURES="async replay" for some.
-	$(BIN)/python benchmarks/figures.py $(FIGURES)
+	$(BIN)/python -m benchmarks.figures $(FIGURES)
 
 build/addition-teacher/config.json: $(READY)
 	$(BIN)/slipstream warmup examples/addition.yaml --steps 600 --set warmup.label_smoothing=0 --output build/addition-teacher
 
 bench-distillation: build/addition-teacher/config.json  ## Compare a teacher with rewards alone: some minutes.
 	$(BIN)/slipstream warmup examples/distillation.yaml
-	$(BIN)/python benchmarks/distillation.py
+	$(BIN)/python -m benchmarks.distillation
 
 clean:  ## Remove .venv, runs and build.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

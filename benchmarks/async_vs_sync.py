@@ -1,6 +1,6 @@
 """Asynchronous against synchronous training: the same job with pipeline_depth 0 and 2, side by side.
 
-    python benchmarks/async_vs_sync.py [--steps N] [--engine emulated|vllm|both] [--mean-seconds S]
+    python -m benchmarks.async_vs_sync [--steps N] [--engine emulated|vllm|both] [--mean-seconds S]
 
 The emulated engine has 8 places, lognormal times (sigma 0.5) and a learner that takes 0.3 of the sum of its
 own and the mean generation time. A synchronous step waits for the slowest of 8 completions, then trains:
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from circle import ADDITION, laid_over, rows_of
-from ratio import print_ratio
+from benchmarks.circle import ADDITION, laid_over, rows_of
+from benchmarks.ratio import print_ratio
 
 SIGMA = 0.5
 PLACES = 8

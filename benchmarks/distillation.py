@@ -1,6 +1,6 @@
 """A teacher against rewards alone, at one number of samples: held-out accuracy of the example's policy.
 
-    python benchmarks/distillation.py [--samples N] [--seeds N ...] [--ways NAME ...]
+    python -m benchmarks.distillation [--samples N] [--seeds N ...] [--ways NAME ...]
 
 The learner, the task, the cold-started policy and the teacher are those of examples/distillation.yaml: the
 teacher is a process that is asked over gRPC. The engine is a sampler in this process, and training is
@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ratio import print_ratio
-from sampler import Sampler
 from slipstream.cli.launch.cold_start import cached_model
 from slipstream.config import RunConfig, load_config
 from slipstream.learner.policy.loading import without_progress_bars
@@ -37,7 +35,10 @@ from slipstream.learner.training.step import TrainingStep
 from slipstream.prompts import make_source
 from slipstream.records import Group
 from slipstream.telemetry.logs import Log
-from staleness_quality import cold_started, share_right
+
+from benchmarks.ratio import print_ratio
+from benchmarks.sampler import Sampler
+from benchmarks.staleness_quality.__main__ import cold_started, share_right
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "distillation.yaml"

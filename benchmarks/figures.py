@@ -1,6 +1,6 @@
 """Every figure that README and docs claim: what prints it, what it measures, where it stands, what must hold.
 
-    python benchmarks/figures.py [NAME ...] [--quick]
+    python -m benchmarks.figures [NAME ...] [--quick]
 
 Runs the command of each figure. What the command prints takes the place of the last table, between
 `<!-- figure: NAME -->` and `<!-- end of figure: NAME -->`, with the commit and the machine. A figure whose
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratio import ratios_of
+from benchmarks.ratio import ratios_of
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_COMMITS = 50
@@ -65,11 +65,11 @@ class Figure:
 
     name: str
     command: tuple[str, ...]
-    """A script of this folder, and its arguments."""
+    """A module of this package, and its arguments."""
     quick: tuple[str, ...] | None
     """The arguments of the short form: under a minute on two cores."""
     measures: tuple[str, ...]
-    """Files and folders whose change may change the figure, beside the script."""
+    """Files and folders whose change may change the figure, beside the module."""
     bounds: tuple[Bound, ...]
     page: str = "docs/benchmarks.md"
     fenced: bool = False
@@ -78,7 +78,8 @@ class Figure:
     @property
     def code(self) -> tuple[str, ...]:
         """Everything whose change may change the figure."""
-        return (f"benchmarks/{self.command[0]}", *self.measures)
+        path = f"benchmarks/{self.command[0]}"
+        return (path if (ROOT / path).is_dir() else f"{path}.py", *self.measures)
 
     @property
     def markers(self) -> tuple[str, str]:
@@ -87,9 +88,9 @@ class Figure:
 
     def arguments(self, *, quick: bool, commit: str) -> list[str]:
         """The command line behind the interpreter."""
-        script, *full = self.command
+        module, *full = self.command
         settings = [part.format(commit=commit) for part in ((self.quick or ()) if quick else full)]
-        return [str(ROOT / "benchmarks" / script), *settings]
+        return ["-m", f"benchmarks.{module}", *settings]
 
 
 ALGORITHMS, CONFIG, LEARNER = f"{CODE}/algorithms", f"{CODE}/config", f"{CODE}/learner"
@@ -100,7 +101,7 @@ SANDBOX, PROCESSES = f"{CODE}/sandbox", f"{CODE}/processes"
 FIGURES = (
     Figure(
         name="quickstart",
-        command=("quickstart.py",),
+        command=("quickstart",),
         quick=("--in-process",),
         measures=("examples/addition.yaml", CODE),  # the whole of it runs
         bounds=(
@@ -115,7 +116,7 @@ FIGURES = (
     ),
     Figure(
         name="async",
-        command=("async_vs_sync.py",),
+        command=("async_vs_sync",),
         quick=("--engine", "emulated", "--steps", "14", "--mean-seconds", "0.4"),
         measures=("benchmarks/circle.py", CODE),  # the whole of it runs
         bounds=(
@@ -127,7 +128,7 @@ FIGURES = (
     ),
     Figure(
         name="weights",
-        command=("overlap.py",),
+        command=("overlap",),
         quick=("--steps", "8", "--layers", "4", "--width", "256", "--group-size", "2", "--rounds", "1"),
         measures=("benchmarks/circle.py", WEIGHTS, f"{LEARNER}/broadcast", f"{LEARNER}/publishing.py"),
         bounds=(
@@ -137,7 +138,7 @@ FIGURES = (
     ),
     Figure(
         name="learner_step",
-        command=("learner_step.py",),
+        command=("learner_step",),
         quick=(
             *(
                 "--clock",
@@ -155,7 +156,6 @@ FIGURES = (
             *("--head-tokens", "2048", "--head-width", "64", "--vocabulary", "32000", "--variants", "2"),
         ),
         measures=(
-            *(f"benchmarks/{name}.py" for name in ("gradient_cost", "head_cost", "padded", "lognormal")),
             *(f"{LEARNER}/{part}" for part in ("batches", "policy", "training")),
             ALGORITHMS,
         ),
@@ -176,9 +176,9 @@ FIGURES = (
     ),
     Figure(
         name="verifier",
-        command=("verifier.py",),
+        command=("verifier",),
         quick=("--seconds", "1.5", "exact_match", "math"),
-        measures=("benchmarks/bare_verifier.py", VERIFIER, SANDBOX, PROCESSES, RPC, ANSWERS),
+        measures=(VERIFIER, SANDBOX, PROCESSES, RPC, ANSWERS),
         bounds=(
             Bound(ratio="completions/s, bare / exact_match", most=2.5),
             Bound(ratio="completions/s, math / exact_match", least=0.05, quick_least=0.03),
@@ -189,7 +189,7 @@ FIGURES = (
     ),
     Figure(
         name="isolation",
-        command=("isolation.py",),
+        command=("isolation",),
         quick=("--programs", "80"),
         measures=(SANDBOX, PROCESSES),
         bounds=(Bound(ratio="time of a child, isolated / plain", most=1.3, quick_most=2.0),),
@@ -197,9 +197,9 @@ FIGURES = (
     ),
     Figure(
         name="replay",
-        command=("replay.py", "--memory-groups", "100000"),
+        command=("replay", "--memory-groups", "100000"),
         quick=("--seconds", "2", "--tokens", "1000"),
-        measures=("benchmarks/bare_replay.py", REPLAY, RPC),
+        measures=(REPLAY, RPC),
         bounds=(
             Bound(ratio="groups/s of 8 x 1,000, replay / echo", least=0.15, quick_least=0.03),
             Bound(ratio="CPU time of 8 x 1,000, replay / echo", most=6, quick_most=12),
@@ -209,15 +209,9 @@ FIGURES = (
     ),
     Figure(
         name="autoscaling",
-        command=("autoscaling.py",),
+        command=("autoscaling",),
         quick=("--scenarios", "steady", "half of the fleet is lost", "--rules", "pressure"),
-        measures=(
-            *(
-                f"benchmarks/{name}.py"
-                for name in ("autoscaler", "autoscaling_simulation", "fleet", "promql")
-            ),
-            "charts/slipstream/files/rules/pressure.yaml",
-        ),
+        measures=("charts/slipstream/files/rules/pressure.yaml",),
         bounds=(
             Bound(ratio="pressure, largest share of the time waited", most=0.02, quick_most=0.02),
             Bound(ratio="pressure, fewest rollouts / needed", least=0.95, quick_least=0.95),
@@ -227,7 +221,7 @@ FIGURES = (
     ),
     Figure(
         name="objectives",
-        command=("objectives.py",),
+        command=("objectives",),
         quick=(
             *("--clock", "cpu", "--threads", "1", "--rounds", "2", "--longest", "0"),
             *("--tokens", "100000", "--sequences", "400"),
@@ -240,14 +234,14 @@ FIGURES = (
     ),
     Figure(
         name="operations",
-        command=("objectives.py", "--count"),
+        command=("objectives", "--count"),
         quick=("--count",),
-        measures=("benchmarks/operations.py", ALGORITHMS),
+        measures=(ALGORITHMS,),
         bounds=(Bound(ratio="most waits of the host in a call", most=5, quick_most=5),),
     ),
     Figure(
         name="staleness",
-        command=("staleness_quality.py", "--results", "build/figures/staleness-{commit}.jsonl"),
+        command=("staleness_quality", "--results", "build/figures/staleness-{commit}.jsonl"),
         quick=None,  # the quickstart's short form runs the same loop, at two ages
         measures=(
             *(f"benchmarks/{name}.py" for name in ("circle", "sampler")),
@@ -264,7 +258,7 @@ FIGURES = (
     ),
     Figure(
         name="distillation",
-        command=("distillation.py",),
+        command=("distillation",),
         quick=None,  # a teacher that can add takes longer than a minute to train
         measures=(
             "benchmarks/sampler.py",
@@ -281,9 +275,9 @@ FIGURES = (
     ),
     Figure(
         name="math_answers",
-        command=("math_answers.py",),
+        command=("math_answers",),
         quick=("--seeds-per-kind", "1"),
-        measures=("benchmarks/math_seeds.py", ANSWERS),
+        measures=(ANSWERS,),
         bounds=(Bound(ratio="wrong verdicts of `math`", most=0, quick_most=0),),
         page="docs/rewards.md",
     ),

@@ -1,6 +1,6 @@
 """What isolation costs: trivial programs a second, and a child with walls against one without.
 
-    python benchmarks/isolation.py [--programs N]
+    python -m benchmarks.isolation [--programs N]
 
 Programs a second, the start of a server, and one run at a time as its caller sees it are had without
 bubblewrap around the servers and, where it works, with it. A child without walls is forked by the same warm
@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ratio import print_ratio
 from slipstream.config import VerifierConfig
 from slipstream.sandbox import supervisor, trial
 from slipstream.sandbox.job import Bounds, Run
@@ -26,6 +25,8 @@ from slipstream.sandbox.sandbox import Sandbox
 from slipstream.sandbox.server_process import ServerProcess
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+
+from benchmarks.ratio import print_ratio
 
 PROGRAM = "print(sum(map(int, input().split())))"
 MILLISECONDS = 1000

@@ -1,6 +1,6 @@
 """Publishing while the next step trains, against training that waits for it: the same run, side by side.
 
-    python benchmarks/overlap.py [--steps N] [--layers L] [--width W] [--group-size G] [--rounds R]
+    python -m benchmarks.overlap [--steps N] [--layers L] [--width W] [--group-size G] [--rounds R]
 
 The engine is emulated, so that the cores are the learner's and the broadcast's; gradients and transfer are
 real. Without overlap a step takes training + snapshot + broadcast; an ideal overlap hides the broadcast, and
@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from circle import ADDITION, laid_over, rows_of
-from ratio import print_ratio
+from benchmarks.circle import ADDITION, laid_over, rows_of
+from benchmarks.ratio import print_ratio
 
 SKIPPED_STEPS = 3
 

@@ -1,7 +1,7 @@
 """The quickstart: `slipstream run examples/addition.yaml`, as README shows it, and what it comes to.
 
-    python benchmarks/quickstart.py [--plot FILE]
-    python benchmarks/quickstart.py --in-process
+    python -m benchmarks.quickstart [--plot FILE]
+    python -m benchmarks.quickstart --in-process
 
 The second form takes half a minute: the example's algorithm, rewards and schedule on a smaller model and
 one-digit sums, sampled in the learner's process (staleness_quality.py) instead of through vLLM, Redis and
@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from circle import laid_over
-from ratio import print_ratio
+
+from benchmarks.circle import laid_over
+from benchmarks.ratio import print_ratio
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "addition.yaml"
@@ -93,7 +94,8 @@ def in_process(folder: Path) -> None:
     from slipstream.config import parse_config
     from slipstream.learner.policy.loading import without_progress_bars
     from slipstream.learner.training.step import TrainingStep
-    from staleness_quality import cold_started, train, warmed_up
+
+    from benchmarks.staleness_quality.__main__ import cold_started, train, warmed_up
 
     torch.set_num_threads(1)
     without_progress_bars()

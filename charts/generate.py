@@ -2,6 +2,7 @@
 
 slipstream/README.md             from README.template.md, the comments of values.yaml, and ci/
 slipstream/files/redis/          copies of deploy/redis, because Helm reads files of the chart's folder only
+slipstream/files/rules/recording.yaml    the limits of the clip fraction in it; see clip_limits.py
 slipstream/ci/rendered/gpu.yaml  the objects that ci/gpu-values.yaml renders
 slipstream/ci/rendered/*.diff    how the objects of another example differ from gpu.yaml; see differences.py
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from clip_limits import with_clip_limits
 from differences import changes, difference
 from documentation import tables
 from render import CHART, ROOT, examples, read_release, render_objects, render_text
@@ -40,6 +42,12 @@ def readme() -> str:
 def copies() -> dict[Path, bytes]:
     """Return copies of the files of deploy/redis that the chart installs."""
     return {CHART / "files/redis" / name: (REDIS / name).read_bytes() for name in REDIS_FILES}
+
+
+def rules() -> dict[Path, bytes]:
+    """Return the recording rules with the limits that the objectives declare."""
+    path = CHART / "files/rules/recording.yaml"
+    return {path: with_clip_limits(path.read_text(encoding="utf-8")).encode()}
 
 
 def renderings() -> dict[Path, bytes]:
@@ -112,8 +120,8 @@ def leftovers(wanted: dict[Path, bytes]) -> list[Path]:
 
 
 def generate(*, write: bool) -> list[Path]:
-    """Return the files that are out of date; write them if `write`. Copies first: templates read them."""
-    first = copies()
+    """Return the files that are out of date; write them if `write`. Templates read copies and rules."""
+    first = {**copies(), **rules()}
     changed = bring_up_to_date({CHART / "README.md": readme().encode(), **first}, write=write)
     rendered = renderings()
     changed += bring_up_to_date(rendered, write=write)

@@ -33,7 +33,7 @@ class Image:
 
 
 IMAGES = {
-    "services": Image(extras=("datasets", "parquet", "verifier")),
+    "services": Image(extras=("actor", "datasets", "parquet", "verifier")),
     "learner": Image(extras=("learner", "datasets"), base=("torch",)),
     "rollout": Image(base=("torch", "vllm")),
     "verifier": Image(extras=("verifier", "reward-model"), base=("torch",)),

@@ -24,7 +24,7 @@ RUN python3 -m venv /opt/slipstream \
     && set -- /wheels/*.whl \
     && PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 bash /cpu-wheels.sh /opt/slipstream/bin/python \
         --constraint /cpu.txt "$1[learner,rollout-cpu,verifier,console,cluster,datasets]" \
-    && /opt/slipstream/bin/python -c "import slipstream.learner.__main__, slipstream.rollout.__main__"
+    && /opt/slipstream/bin/python -c "import slipstream.learner.__main__, slipstream.rollout.__main__, slipstream.actor.__main__"
 
 FROM ${PYTHON}
 ARG VERSION=unknown

@@ -1,4 +1,4 @@
-# Replay, the verifier and the probe, on a slim Python image without torch.
+# Replay, the verifier, actors and the probe, on a slim Python image without torch.
 #
 #   docker build --file docker/services.Dockerfile --tag slipstream-services:0.1.0 .
 #
@@ -23,15 +23,16 @@ COPY --from=wheel /wheels /wheels
 RUN python3 -m venv --without-pip /opt/slipstream \
     && set -- /wheels/*.whl \
     && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
-        --constraint /constraints.txt "$1[datasets,parquet,verifier]" \
+        --constraint /constraints.txt "$1[actor,datasets,parquet,verifier]" \
     && python3 -m pip --python /opt/slipstream/bin/python check \
-    && /opt/slipstream/bin/python -c "import slipstream.replay.__main__, slipstream.verifier.__main__"
+    && /opt/slipstream/bin/python -c "import transformers, slipstream.replay.__main__, slipstream.verifier.__main__, \
+        slipstream.actor.__main__"
 
 FROM ${PYTHON}
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="slipstream-services" \
-      org.opencontainers.image.description="Slipstream: replay and the verifier" \
+      org.opencontainers.image.description="Slipstream: replay, the verifier and actors" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -16,7 +16,7 @@ COLUMNS = 24
 TAG = "slipstream"
 EVERYTHING = dashboard.VariableOption(text=["All"], value=["$__all"], selected=True)
 RELEASES = 'slipstream_announced_version{namespace="$namespace"}'
-WORKERS = 'slipstream_worker_state{namespace="$namespace", release="$release"'
+ROLLOUTS = 'slipstream_worker_state{namespace="$namespace", release="$release"'
 FIRING = 'ALERTS{alertname=~"Slipstream.*", alertstate="firing", namespace="$namespace", release="$release"}'
 
 
@@ -30,13 +30,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """One dashboard. `name` is that of its file; `workers` adds variables that select pools and workers."""
+    """One dashboard. `name` is that of its file; `rollouts` adds variables that select pools and rollouts."""
 
     name: str
     title: str
     description: str
     rows: Sequence[Row]
-    workers: bool = False
+    rollouts: bool = False
     steps: bool = True
     """Whether a panel averages over steps of the learner, so that the dashboard has the variable `window`."""
 
@@ -93,16 +93,16 @@ def _variables(board: Board) -> list[Any]:
         _choice("namespace", "label_values(slipstream_announced_version, namespace)"),
         _choice("release", f"label_values({RELEASES}, release)"),
     ]
-    if board.workers:
+    if board.rollouts:
         found += [
-            _several("pool", f"label_values({WORKERS}}}, pool)"),
-            _several("pod", f'label_values({WORKERS}, pool=~"$pool"}}, pod)'),
+            _several("pool", f"label_values({ROLLOUTS}}}, pool)"),
+            _several("pod", f'label_values({ROLLOUTS}, pool=~"$pool"}}, pod)'),
         ]
     if board.steps:
         found.append(
             builders.IntervalVariable("window")
             .label("Averaged over")
-            .description("Of what the learner counts once a step; choose several steps.")
+            .description("Window for metrics that the learner counts once per step; choose several steps.")
             .values("1m,5m,10m,30m,2h")
             .auto(True)
             .min_interval("5m")

@@ -1,6 +1,7 @@
-"""Hardware: how the machines are used, and whether their pods keep running.
+"""Hardware: how busy the machines are, and whether their pods keep running.
 
-GPUs, pods and claims come from exporters of the cluster: those rows are empty where there is none.
+The metrics of GPUs, pods and claims come from exporters of the cluster.
+Without an exporter, the panels of its metrics are empty.
 """
 
 from board import Board, Row
@@ -16,12 +17,12 @@ SENDING = rate("publish_seconds_sum", 'phase="transfer"', over=STEPS)
 
 
 def recorded(name: str, *, by: str) -> str:
-    """What a rule has recorded of this release."""
+    """PromQL that selects a recording rule's series of this release."""
     return f"max by ({by}) (slipstream:{name}{{{SCOPE}}})"
 
 
 def gpu(field: str) -> str:
-    """A field of dcgm-exporter, of each GPU of a pod."""
+    """PromQL that selects a field of dcgm-exporter for each GPU of a pod."""
     return f'max by (pod, gpu) (slipstream:gpu{{{SCOPE}, field="{field}"}})'
 
 
@@ -30,9 +31,9 @@ LEARNER = Row(
     panels=[
         lines(
             "Model FLOPs utilization",
-            "FLOPs that the trained tokens need (formula: docs/learner.md) over the peak of the learner's "
-            "devices: while it trains, and of all its time. Nothing where that peak is not known: set "
-            "learner.peak_tflops.",
+            "FLOPs that the trained tokens need (formula: docs/learner.md) over the peak FLOPs of the "
+            "learner's devices: during training only, and during all of the time. Empty if the peak is "
+            "unknown: set learner.peak_tflops.",
             Query(expr=f"{FLOPS} / {TRAINING} / {PEAK}", legend="while training"),
             Query(expr=f"{FLOPS} / {PEAK}", legend="of all time"),
             unit="percentunit",
@@ -41,8 +42,8 @@ LEARNER = Row(
         ),
         lines(
             "Speed of a publication",
-            "Bytes of a version over the time of its broadcast, failed broadcasts included; a version counts "
-            "once, however many workers receive it.",
+            "Bytes of a version over the time of its broadcast, including failed broadcasts. The bytes of a "
+            "version count once, however many rollouts receive it.",
             Query(expr=f"{SENT} / {SENDING}", legend="broadcast"),
             unit="Bps",
             width=12,
@@ -56,8 +57,8 @@ VOLUMES = Row(
     panels=[
         lines(
             "Checkpoint lag",
-            "Versions that the newest durable checkpoint is behind the learner: a saw. At the limit of the "
-            "alert three intervals have passed without one.",
+            "Versions by which the newest durable checkpoint is behind the learner. The lag falls with each "
+            "checkpoint; the limit of the alert is three checkpoint intervals.",
             Query(expr=f"max(slipstream:checkpoint_lag{{{SCOPE}}})", legend="behind"),
             Query(expr=f"max(slipstream:checkpoint_lag_limit{{{SCOPE}}})", legend="limit"),
             unit="short",
@@ -66,14 +67,15 @@ VOLUMES = Row(
         ),
         lines(
             "Failed checkpoints",
-            "Checkpoints that could not be written, over the window. The last one stays, the run goes on.",
+            "Checkpoints that could not be written, over the window. The previous checkpoint stays, and the "
+            "run goes on.",
             Query(expr=rise("checkpoint_failures_total"), legend="failed"),
             unit="short",
             low=0,
         ),
         lines(
             "Claims in use",
-            "Share of the claims of checkpoints and of Redis in use (kubelet, kube-state-metrics).",
+            "Used share of the volume claims of checkpoints and of Redis (kubelet, kube-state-metrics).",
             Query(
                 expr=recorded("claim_used_share", by="persistentvolumeclaim"),
                 legend="{{persistentvolumeclaim}}",
@@ -91,7 +93,7 @@ GPUS = Row(
     panels=[
         lines(
             "GPU utilization",
-            "Share of time in which a kernel ran, of each GPU (dcgm-exporter).",
+            "Share of time in which a kernel ran, for each GPU (dcgm-exporter).",
             Query(expr=gpu("GPU_UTIL"), legend="{{pod}}, GPU {{gpu}}"),
             unit="percent",
             width=12,
@@ -112,7 +114,7 @@ GPUS = Row(
         ),
         lines(
             "NVLink",
-            "Data over the NVLinks of each GPU, in both directions (dcgm-exporter).",
+            "Bandwidth over the NVLinks of each GPU, in both directions together (dcgm-exporter).",
             Query(expr=gpu("NVLINK_BANDWIDTH_TOTAL"), legend="{{pod}}, GPU {{gpu}}"),
             unit="MBs",
             width=12,
@@ -120,7 +122,7 @@ GPUS = Row(
         ),
         lines(
             "XID errors",
-            "Number of the last XID error that the driver reported of each GPU, 0: none (dcgm-exporter).",
+            "Code of the last XID error that the driver reported for each GPU; 0 means none (dcgm-exporter).",
             Query(expr=gpu("XID_ERRORS"), legend="{{pod}}, GPU {{gpu}}"),
             unit="none",
             width=12,
@@ -144,7 +146,7 @@ PODS = Row(
         ),
         lines(
             "Out-of-memory restarts",
-            "Those of them after the container had been killed for want of memory (kube-state-metrics).",
+            "Restarts within an hour of containers that were killed for lack of memory (kube-state-metrics).",
             Query(expr=recorded("out_of_memory_restarts", by="pod"), legend="{{pod}}"),
             unit="short",
             width=12,
@@ -157,6 +159,6 @@ PODS = Row(
 BOARD = Board(
     name="hardware",
     title="Hardware",
-    description="How the machines are used, and whether their pods keep running.",
+    description="How busy the machines are, and whether their pods keep running.",
     rows=[LEARNER, VOLUMES, GPUS, PODS],
 )

@@ -1,4 +1,4 @@
-"""Losses: what the objective does with old tokens, how far the policy has moved, whether it learns."""
+"""Losses: what the objective does with old tokens, how far the policy has moved, and whether it learns."""
 
 from board import Board, Row
 from limits import CLIP_LIMIT
@@ -55,7 +55,7 @@ CLIPPING = Row(
         lines(
             "Clip fraction",
             "Share of the trained tokens on which an end of the objective's band took effect, and the limit "
-            "of the alert for an objective that has one.",
+            "of the alert if the objective has one.",
             Query(expr=BY_OBJECTIVE, legend="{{objective}}, {{side}}"),
             CLIP_LIMIT,
             unit="percentunit",
@@ -65,7 +65,7 @@ CLIPPING = Row(
         ),
         lines(
             "Clip fraction by age",
-            "The same by age: old tokens should be clipped more than fresh ones.",
+            "Clip fraction by age of the tokens: old tokens should be clipped more than fresh ones.",
             Query(
                 expr=token_share("clipped_tokens_total", by="side, staleness"),
                 legend="{{side}}, age {{staleness}}",
@@ -76,7 +76,8 @@ CLIPPING = Row(
         ),
         lines(
             "Out of band",
-            "Share of the trained tokens whose ratio is outside the band, whether or not that took effect.",
+            "Share of the trained tokens whose ratio is outside the band, clipped or not; A is the "
+            "advantage.",
             Query(
                 expr=token_share("out_of_band_tokens_total", by="side, sign"), legend="{{side}}, A {{sign}}"
             ),
@@ -90,7 +91,7 @@ CLIPPING = Row(
         ),
         share_by_age(
             "Masked by corrections",
-            "Share of the trained tokens that a correction or a selection dropped.",
+            "Share of the trained tokens that a correction or a token selection dropped.",
             "dropped_tokens_total",
         ),
     ],
@@ -101,7 +102,7 @@ RATIO = Row(
     panels=[
         lines(
             "Ratio, quantiles",
-            "Quantiles of the trained tokens' ratio, to the width of the histogram's buckets.",
+            "Quantiles of the ratio over trained tokens, as exact as the histogram's buckets are narrow.",
             *(
                 Query(expr=quantile(share, "ratio", over=STEPS), legend=f"p{100 * share:g}")
                 for share in (0.01, 0.1, 0.5, 0.9, 0.99)
@@ -112,9 +113,10 @@ RATIO = Row(
         by_age("Ratio, mean", "Mean of the ratio that the objective bounds; 1 without drift.", "ratio_mean"),
         lines(
             "Ratio, largest",
-            "Largest ratio that the objective bounds, and its 99th percentile, of the last step.",
+            "Largest ratio of the last step that the objective bounds; the 99th percentile is the largest "
+            "over ages and signs of the advantage.",
             Query(expr=f"max({metric('ratio_max')} > -Inf)", legend="largest"),
-            Query(expr=f"max({metric('ratio_p99')} > -Inf)", legend="p99 of the worst cell"),
+            Query(expr=f"max({metric('ratio_p99')} > -Inf)", legend="largest p99"),
             unit="short",
             low=1,
         ),
@@ -127,34 +129,35 @@ DIVERGENCE = Row(
     panels=[
         by_age(
             "KL to the rollouts",
-            "KL(rollout || current) in nats a token, by age: how far the policy is from what sampled.",
+            "KL(rollout || current) in nats per token, by age: the distance of the policy from the policy "
+            "that sampled.",
             "kl_rollout",
         ),
         by_age(
             "KL to the reference",
-            "KL(current || reference) in nats a token; nothing in a run without a reference.",
+            "KL(current || reference) in nats per token; empty in a run without a reference.",
             "kl_reference",
         ),
         by_age(
             "KL to the teacher",
-            "KL(current || teacher) in nats a token; nothing in a run without a teacher.",
+            "KL(current || teacher) in nats per token; empty in a run without a teacher.",
             "kl_teacher",
         ),
         by_age(
             "Squared log ratio",
-            "Mean squared log ratio, in nats²; half of it is another estimate of the divergence.",
+            "Mean squared log ratio, in nats²; half of the value is another estimate of the divergence.",
             "log_ratio_squared_mean",
         ),
         effective_by_age(
             "Effective sample size",
-            "Share of the tokens that the ratios leave effective: 1 on-policy, low when few tokens dominate; "
-            "the alert is on all ages together.",
+            "Effective sample size of the ratios as a share of the tokens: 1 on-policy, low when few tokens "
+            "dominate. The alert reads the line of all ages.",
             "bounded_ratio",
             Query(expr=f"max(slipstream:effective_sample_size{{{SCOPE}}})", legend="all ages"),
         ),
         effective_by_age(
             "Effective sample size of the corrections",
-            "Share of the tokens that the weights of the corrections leave effective.",
+            "Effective sample size of the corrections' weights, as a share of the tokens.",
             "correction",
             Query(expr=effective_share("correction"), legend="all ages"),
         ),
@@ -165,13 +168,14 @@ DIVERGENCE = Row(
         ),
         by_age(
             "Damped tokens",
-            "Share of the tokens whose soft weight is nearly closed; for objectives that close softly.",
+            "Share of the tokens whose soft weight is close to 0; only for objectives with a soft gate.",
             "damped_fraction",
             unit="percentunit",
         ),
         by_age(
             "Router shift",
-            "Weight by the shift of a mixture's routers, 1 where they rest; with the objective rspo only.",
+            "Mean weight of rspo, 1 where the routers of the mixture of experts have not shifted; only for "
+            "rspo.",
             "router_shift_mean",
         ),
     ],
@@ -189,13 +193,13 @@ POLICY = Row(
         ),
         number(
             "Zero-variance share",
-            "Share of the last batch's groups whose rewards are all equal: they teach nothing.",
+            "Share of the last batch's groups whose rewards are all equal: these groups have no gradient.",
             largest("diversity", 'metric="zero_variance_share"'),
             unit="percentunit",
         ),
         number(
             "Filtered groups",
-            "Share of all groups handed in that were filtered instead of trained on, since the run began.",
+            "Share of the inserted groups that were filtered instead of trained on, since the run began.",
             f"(sum({FILTERED}) or vector(0)) / {INSERTED}",
             unit="percentunit",
         ),
@@ -225,13 +229,14 @@ POLICY = Row(
         lines(
             "Token entropy",
             "Mean entropy of the policy over the tokens of the last batch, in nats.",
-            Query(expr=largest("diversity", 'metric="token_entropy"'), legend="nats a token"),
+            Query(expr=largest("diversity", 'metric="token_entropy"'), legend="nats per token"),
             unit="short",
             low=0,
         ),
         lines(
             "Diversity",
-            "Share of distinct n-grams, and of answers that are in their group twice, in the last batch.",
+            "Share of distinct n-grams, and of answers that another answer of their group repeats, in the "
+            "last batch.",
             Query(
                 expr=largest("diversity", 'metric=~"distinct_.*|duplicate_share"', by="metric"),
                 legend="{{metric}}",
@@ -241,7 +246,8 @@ POLICY = Row(
         ),
         lines(
             "Zero-variance groups",
-            "Share of the batch's groups whose rewards are all equal, and the spread of rewards in a group.",
+            "Share of the batch's groups whose rewards are all equal, and the standard deviation of the "
+            "rewards in a group.",
             Query(
                 expr=largest("diversity", 'metric=~"zero_variance_share|reward_std"', by="metric"),
                 legend="{{metric}}",
@@ -257,7 +263,8 @@ TEACHER = Row(
     panels=[
         lines(
             "Wait for the teacher",
-            "Time that the learner waits for what the teacher says of a batch, beyond the step before.",
+            "Time that the learner waits for the teacher's logprobs of a batch after the previous step has "
+            "ended.",
             Query(expr=mean("wait_seconds", 'what="teacher"', over=STEPS), legend="mean"),
             Query(expr=quantile(0.99, "wait_seconds", 'what="teacher"', over=STEPS), legend="p99"),
             unit="s",
@@ -265,7 +272,8 @@ TEACHER = Row(
         ),
         lines(
             "Time of the teacher",
-            "Time in which the completions of a prompt are read, waiting in the teacher's queue included.",
+            "Time in which the teacher computes the logprobs of the completions of one prompt, including the "
+            "wait in its queue.",
             Query(expr=mean("teacher_seconds"), legend="mean"),
             Query(expr=quantile(0.99, "teacher_seconds"), legend="p99"),
             unit="s",
@@ -273,7 +281,7 @@ TEACHER = Row(
         ),
         lines(
             "Tokens read",
-            "Tokens of completions a second that each teacher reads.",
+            "Tokens of completions per second that each teacher reads.",
             Query(expr=rate("teacher_tokens_total", by="pod"), legend="{{pod}}"),
             unit="suffix: tok/s",
             stacked=True,
@@ -281,7 +289,8 @@ TEACHER = Row(
         ),
         lines(
             "Completions at the teacher",
-            "Completions that each teacher reads or has waiting; beyond teacher.queue prompts are refused.",
+            "Completions that each teacher reads or has in its queue; it refuses prompts beyond "
+            "teacher.queue.",
             Query(expr=total("teacher_waiting", by="pod"), legend="{{pod}}"),
             unit="none",
             stacked=True,
@@ -290,7 +299,8 @@ TEACHER = Row(
         ),
         lines(
             "Completions refused by the teacher",
-            "Completions a second that were sent away because the queue was full; the learner comes again.",
+            "Completions per second that a teacher refuses because its queue is full; the learner sends them "
+            "again.",
             Query(expr=rate("teacher_refused_total", by="pod"), legend="{{pod}}"),
             unit="suffix: /s",
             width=12,
@@ -304,13 +314,14 @@ REWARDS = Row(
     panels=[
         lines(
             "Reward by component",
-            "Mean of each component over all that was generated since the step before, filtered or not.",
+            "Mean of each reward over all completions generated since the previous step, filtered or not.",
             Query(expr=largest("reward_mean", by="reward"), legend="{{reward}}"),
             unit="short",
         ),
         lines(
             "Gradient norm",
-            "Global norm before clipping of the last step: of the policy, and of the critic if there is one.",
+            "Global gradient norm of the last step before clipping: of the policy, and of the critic if the "
+            "run has one.",
             Query(expr=largest("gradient_norm"), legend="policy"),
             Query(expr=largest("critic_gradient_norm"), legend="critic"),
             unit="short",
@@ -338,14 +349,15 @@ CRITIC = Row(
         ),
         lines(
             "Explained variance",
-            "Share of the variance of returns that the critic had foreseen; 0 is no better than their mean.",
+            "Share of the variance of returns that the critic predicted; 0 is no better than the mean "
+            "return.",
             Query(expr=largest("explained_variance"), legend="explained variance"),
             unit="percentunit",
             high=1,
         ),
         lines(
             "Value clip fraction",
-            "Share of the trained tokens whose value the clip kept still.",
+            "Share of the trained tokens whose value loss has no gradient because of the clip.",
             Query(expr=largest("value_clip_fraction"), legend="clipped"),
             unit="percentunit",
             low=0,

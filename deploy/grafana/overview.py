@@ -1,10 +1,10 @@
-"""Overview: is the run learning, is anything waiting, is anything wrong."""
+"""Overview: whether the run learns, whether anything waits, and whether anything is wrong."""
 
 from board import FIRING, Board, Row
 from limits import CLIP_LIMIT, MAX_STALENESS, limit
 from panels import BLUE, GREEN, RED, YELLOW, Query, lines, number
 from queries import SCOPE, STEPS, largest, mean, metric, rate, rise, token_share, total, whole_quantile
-from workers import STATE_COLORS
+from rollout_states import STATE_COLORS
 
 PHASES = 'phase=~"wait|train|publish"'
 STEP_TIME = rate("step_seconds_sum", PHASES, over=STEPS)
@@ -16,7 +16,7 @@ NOW = Row(
     panels=[
         number(
             "Policy version",
-            "Batches trained on: the version that was last published to the workers.",
+            "The version that was last published to the rollouts; each step raises it by 1.",
             largest("policy_version"),
             unit="none",
         ),
@@ -28,7 +28,8 @@ NOW = Row(
         ),
         number(
             "Learner waits",
-            "Share of the learner's time in which no full batch was there. More workers lower it.",
+            "Share of its time in which the learner waits for a full batch. More rollouts lower it, unless "
+            "actors leave places free.",
             f"{WAITING} / {STEP_TIME}",
             unit="percentunit",
             steps=((None, GREEN), (0.1, YELLOW), (limit("SlipstreamLearnerStarved"), RED)),
@@ -41,23 +42,23 @@ NOW = Row(
         ),
         number(
             "Alerts",
-            "Alerts of this release that fire now; docs/alerts.md says what to do about each.",
+            "Alerts of this release that fire now; docs/alerts.md has a section for each.",
             f"count({FIRING}) or vector(0)",
             unit="none",
             steps=((None, GREEN), (1, RED)),
         ),
         number(
             "Token age, p99",
-            "99 % of the tokens trained on were sampled by a version at most this much older. Red at "
-            "max_staleness: older ones were masked.",
+            "99th percentile of the age in versions of trained tokens. Red from max_staleness on: older "
+            "tokens are masked.",
             whole_quantile(0.99, "staleness_versions", over=STEPS),
             unit="none",
             limit=MAX_STALENESS,
         ),
         number(
             "Clip fraction",
-            "Share of the trained tokens on which an end of the objective's band took effect; of the two "
-            "ends, the larger. Red at the limit of the alert, which depends on the objective.",
+            "Share of the trained tokens on which an end of the objective's band took effect, for the end "
+            "that clips more. Red at the limit of the alert, which depends on the objective.",
             f"max({token_share('clipped_tokens_total', by='side')})",
             unit="percentunit",
             decimals=2,
@@ -65,7 +66,8 @@ NOW = Row(
         ),
         number(
             "Pressure",
-            "Demand of the learner over supply of the workers: 1 is enough, above it more would help.",
+            "Demand of the learner over supply of the rollouts: 1 is enough; above 1 more rollouts would "
+            "help.",
             f"max(slipstream:pressure{{{SCOPE}}})",
             unit="none",
             decimals=2,
@@ -73,14 +75,14 @@ NOW = Row(
         ),
         number(
             "Ledger residual",
-            "Groups that the ledger cannot account for. Anything but 0 is a bug.",
+            "Groups that the ledger cannot account for. A value other than 0 is a bug.",
             f"max(abs({metric('ledger_residual')}))",
             unit="none",
             steps=((None, GREEN), (1, RED)),
         ),
         number(
             "Steps not finite",
-            "Optimizer steps of the last hour that were skipped: their loss or gradient was not finite.",
+            "Optimizer steps skipped in the last hour because their loss or gradient was not finite.",
             rise("bad_steps_total", over="1h"),
             unit="none",
             decimals=0,
@@ -88,7 +90,7 @@ NOW = Row(
         ),
         number(
             "Since the last step",
-            "Time since the last step ended; before the first, since the learner began.",
+            "Time since the last step ended; before the first step, time since the learner began.",
             f"time() - {largest('last_step_timestamp_seconds')}",
             unit="s",
         ),
@@ -107,14 +109,14 @@ LEARNING = Row(
     panels=[
         lines(
             "Reward",
-            "Mean of each component over all that was generated since the step before, filtered or not.",
+            "Mean of each reward over all completions generated since the previous step, filtered or not.",
             Query(expr=largest("reward_mean", by="reward"), legend="{{reward}}"),
             unit="short",
         ),
         lines(
             "Accuracy",
-            "Held-out accuracy after each evaluation: of all completions, of the best of each prompt by its "
-            "rewards, and of the most frequent answer.",
+            "Held-out accuracy after each evaluation: over all completions, over each prompt's completion "
+            "with the highest reward, and over each prompt's most frequent answer.",
             Query(expr=largest("held_out_accuracy"), legend="held-out"),
             Query(expr=largest("held_out_best_of_n"), legend="best of n"),
             Query(expr=largest("held_out_majority"), legend="maj@k"),
@@ -125,7 +127,7 @@ LEARNING = Row(
         lines(
             "Entropy",
             "Mean entropy of the policy over the tokens of the last batch, in nats.",
-            Query(expr=largest("diversity", 'metric="token_entropy"'), legend="nats a token"),
+            Query(expr=largest("diversity", 'metric="token_entropy"'), legend="nats per token"),
             unit="short",
             low=0,
         ),
@@ -137,7 +139,7 @@ FLOWING = Row(
     panels=[
         lines(
             "Tokens",
-            "Tokens a second: as the workers sampled them, and as the learner trained on them.",
+            "Tokens per second that the rollouts sample, and that the learner trains on.",
             Query(expr=rate("tokens_generated_total"), legend="generated"),
             Query(expr=rate("tokens_trained_total", over=STEPS), legend="trained"),
             unit="suffix: tok/s",
@@ -145,7 +147,7 @@ FLOWING = Row(
         ),
         lines(
             "Learner's time",
-            "What a step consists of: waiting for a batch, training, publishing the version.",
+            "Mean time of the phases of a step: waiting for a batch, training, publishing the version.",
             Query(
                 expr=mean("step_seconds", PHASES, by="phase", over=STEPS),
                 legend="{{phase}}",
@@ -155,7 +157,7 @@ FLOWING = Row(
         ),
         lines(
             "Groups under way",
-            "Groups being generated, waiting in replay, and held by the learner.",
+            "Groups that are leased to actors, that wait in replay, and that the learner holds.",
             Query(
                 expr=largest("ledger_groups", 'state=~"running|buffered|in_flight"', by="state"),
                 legend="{{state}}",
@@ -166,7 +168,8 @@ FLOWING = Row(
         ),
         lines(
             "Token age",
-            "Age in versions of the tokens trained on: median, 99th percentile, mean and its bound.",
+            "Age in versions of trained tokens: median, 99th percentile and mean, and the bound "
+            "max_staleness.",
             Query(expr=whole_quantile(0.5, "staleness_versions", over=STEPS), legend="p50"),
             Query(expr=whole_quantile(0.99, "staleness_versions", over=STEPS), legend="p99"),
             Query(expr=mean("staleness_versions", over=STEPS), legend="mean"),
@@ -188,8 +191,8 @@ FLOWING = Row(
             low=0,
         ),
         lines(
-            "Workers by state",
-            "What the workers are doing.",
+            "Rollouts by state",
+            "Number of rollouts in each state.",
             Query(expr=total("worker_state", by="state"), legend="{{state}}"),
             unit="short",
             width=12,
@@ -199,7 +202,7 @@ FLOWING = Row(
         ),
         lines(
             "Pods scraped",
-            "Pods of each component whose metrics page answers.",
+            "Pods of each component whose metrics endpoint answers Prometheus.",
             Query(expr=f"sum by (component) (up{{{SCOPE}}})", legend="{{component}}"),
             unit="short",
             width=12,
@@ -211,6 +214,6 @@ FLOWING = Row(
 BOARD = Board(
     name="overview",
     title="Overview",
-    description="Is the run learning, is anything waiting, is anything wrong.",
+    description="Whether the run learns, whether anything waits, and whether anything is wrong.",
     rows=[NOW, LEARNING, FLOWING],
 )

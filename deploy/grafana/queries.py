@@ -5,7 +5,8 @@ of the dashboard that holds several steps. What flows all the time is over `$__r
 """
 
 SCOPE = 'namespace="$namespace", release="$release"'
-WORKERS = f'{SCOPE}, component="rollout", pool=~"$pool", pod=~"$pod"'
+ROLLOUTS = f'{SCOPE}, component="rollout", pool=~"$pool", pod=~"$pod"'
+ACTORS = f'{SCOPE}, component="actor"'
 STEPS = "$window"
 FLOW = "$__rate_interval"
 CELLS = ("namespace", "pod", "staleness", "sign")

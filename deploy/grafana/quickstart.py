@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts/slipstream/files/rules"
 NAMESPACE, RELEASE = "rl", "quickstart"
-PODS = 4
+PODS = 5
 START_SECONDS = 300.0
 SCRAPE_SECONDS = 2
 

@@ -1,4 +1,4 @@
-"""Replay and Redis: where every group is, whether the ledger closes, and how the store is doing."""
+"""Replay and Redis: where every group is, whether the ledger adds up, and whether Redis works."""
 
 from board import Board, Row
 from limits import limit
@@ -13,7 +13,7 @@ LIMIT = 'what="limit"'
 
 
 def flow(state: str) -> str:
-    """Groups a second that came to a state of the ledger; every replica shows the same ledger."""
+    """PromQL for groups per second that enter a state of the ledger. All replicas report the same ledger."""
     matcher = f'state="{state}"'
     rates = f"rate({metric('ledger_groups', matcher)}[{FLOW}])"
     return f"max({rates})"
@@ -24,8 +24,9 @@ NOW = Row(
     panels=[
         number(
             "Ledger residual",
-            "What the ledger cannot account for: leased against inserted, returned, expired and running, and "
-            "inserted against trained, filtered, dropped, buffered and in flight. Anything but 0 is a bug.",
+            "Groups that the ledger cannot account for: leased minus inserted, returned, expired and "
+            "running, and inserted minus trained, filtered, dropped, buffered and in flight. A value other "
+            "than 0 is a bug.",
             f"max(abs({metric('ledger_residual')}))",
             unit="none",
             steps=((None, GREEN), (1, RED)),
@@ -38,25 +39,26 @@ NOW = Row(
         ),
         number(
             "Running",
-            "Groups that are leased to a worker.",
+            "Groups that are leased to an actor.",
             largest("ledger_groups", 'state="running"'),
             unit="none",
         ),
         number(
-            "Free places",
-            "Groups that may be started at the announced version. At 0 workers wait for the next version.",
+            "Free admissions",
+            "Groups that admission still allows at the announced version. At 0, actors wait for the next "
+            "version.",
             largest("admission_free"),
             unit="none",
         ),
         number(
             "Announced version",
-            "The version that admission counts from: published, and served by the fleet.",
+            "The version from which admission counts: it is published, and the fleet serves it.",
             largest("announced_version"),
             unit="none",
         ),
         number(
             "Kept for a restart",
-            "Trained groups that are kept until a checkpoint with their step in it is durable.",
+            "Trained groups that are kept until a checkpoint that contains their step is durable.",
             largest("ledger_groups", 'state="kept"'),
             unit="none",
         ),
@@ -68,7 +70,7 @@ LEDGER = Row(
     panels=[
         lines(
             "Groups under way",
-            "Groups leased to workers, waiting for the learner, and held by it.",
+            "Groups that are leased to actors, that wait in replay, and that the learner holds.",
             Query(
                 expr=largest("ledger_groups", 'state=~"running|buffered|in_flight"', by="state"),
                 legend="{{state}}",
@@ -78,15 +80,16 @@ LEDGER = Row(
             low=0,
         ),
         lines(
-            "Groups a second",
-            "Groups leased, handed in and trained on. They run together in a run that is in balance.",
+            "Groups per second",
+            "Groups leased, inserted and trained on per second. The three rates are equal in a balanced run.",
             *(Query(expr=flow(state), legend=state) for state in ("leased", "inserted", "trained")),
             unit="suffix: /s",
             low=0,
         ),
         lines(
-            "Free places in admission",
-            "Groups that may be started at the announced version: a saw, with a tooth for every version.",
+            "Free admissions over time",
+            "Groups that admission still allows. The number rises with every announced version, and falls "
+            "with every lease.",
             Query(expr=largest("admission_free"), legend="free"),
             unit="short",
             low=0,
@@ -102,9 +105,10 @@ LEDGER = Row(
             low=0,
         ),
         lines(
-            "Not handed in",
-            "Leases returned and expired, groups refused because their lease was over (fenced) or that came "
-            "twice, and refills that were used up, since the run began.",
+            "Not inserted",
+            "Since the run began: leases returned or expired, groups refused because their lease had ended "
+            "(fenced), groups inserted twice (duplicates), and groups without variance that were kept "
+            "because their refills were used up.",
             Query(
                 expr=largest(
                     "ledger_groups",
@@ -117,10 +121,9 @@ LEDGER = Row(
             low=0,
         ),
         lines(
-            "Prompts passed over",
-            "Prompts that the curriculum did not ask when their turn came, by reason, and those that were "
-            "retired after three lost leases, by the last fault, since the run began. The log of replay has "
-            "their names.",
+            "Prompts skipped",
+            "Since the run began: prompts that the curriculum skipped, by reason, and prompts that were "
+            "retired after three lost leases, by the last fault. The log of replay names the prompts.",
             Query(expr=largest("prompts_skipped", by="reason"), legend="{{reason}}"),
             Query(expr=largest("prompts_retired", by="reason"), legend="retired, {{reason}}"),
             unit="short",
@@ -128,7 +131,7 @@ LEDGER = Row(
         ),
         lines(
             "Tokens in the ledger",
-            "Tokens a second that were handed in, and that were trained on.",
+            "Tokens per second that were inserted, and that were trained on.",
             Query(
                 expr=f"max by (state) (rate({metric('ledger_tokens')}[{STEPS}]))",
                 legend="{{state}}",
@@ -139,7 +142,7 @@ LEDGER = Row(
         ),
         lines(
             "Residual",
-            "What the ledger cannot account for.",
+            "Groups that the ledger cannot account for, over time.",
             Query(expr=largest("ledger_residual"), legend="residual"),
             unit="none",
             width=12,
@@ -153,14 +156,15 @@ WAITS = Row(
     panels=[
         lines(
             "Waits in replay",
-            "Mean wait of a caller, by what for: workers for admission, the learner for a batch.",
+            "Mean time that replay lets a caller wait, by cause: actors for admission, the learner for a "
+            "batch.",
             Query(expr=mean("wait_seconds", by="what", scope=REPLAY), legend="{{what}}"),
             unit="s",
             low=0,
         ),
         lines(
             "Wait for a batch, p99",
-            "99th percentile of the learner's wait for a full batch, as replay sees it.",
+            "99th percentile of the learner's wait for a full batch, measured by replay.",
             Query(
                 expr=quantile(0.99, "wait_seconds", 'what="batch"', over=STEPS, scope=REPLAY),
                 legend="p99",
@@ -170,7 +174,7 @@ WAITS = Row(
         ),
         lines(
             "Lease calls",
-            "Calls a second by which workers ask for prompts.",
+            "Calls per second by which actors lease prompts, by replica of replay.",
             Query(
                 expr=rate("wait_seconds_count", 'what="admission"', by="pod", scope=REPLAY),
                 legend="{{pod}}",
@@ -193,22 +197,23 @@ REDIS = Row(
         ),
         number(
             "Durable",
-            "Whether Redis has an append-only file and its last write succeeded: without it, an end of Redis "
-            "is the end of the run's ledger.",
+            "Whether Redis has an append-only file and its last write succeeded. If not, the run loses its "
+            "groups and its ledger when Redis ends.",
             f"min({metric('redis_persistence_ok')})",
             unit="none",
             names={0: ("no", RED), 1: ("yes", GREEN)},
         ),
         number(
             "Memory used",
-            "Share of its limit that Redis uses; nothing where there is no limit. At 1, inserts are refused.",
+            "Share of maxmemory that Redis uses; empty if maxmemory is not set. At 1, replay refuses "
+            "inserts.",
             f"{USED} / ({largest('redis_memory_bytes', LIMIT)} > 0)",
             unit="percentunit",
             steps=((None, GREEN), (0.7, YELLOW), (limit("SlipstreamRedisMemoryHigh"), RED)),
         ),
         lines(
             "Memory of Redis",
-            "Memory that Redis uses, and its limit; a limit of 0 is none.",
+            "Memory that Redis uses, and maxmemory; 0 means that maxmemory is not set.",
             Query(expr=largest("redis_memory_bytes", by="what"), legend="{{what}}"),
             unit="bytes",
             width=12,
@@ -220,6 +225,6 @@ REDIS = Row(
 BOARD = Board(
     name="replay",
     title="Replay and Redis",
-    description="Where every group is, whether the ledger closes, and how the store is doing.",
+    description="Where every group is, whether the ledger adds up, and whether Redis works.",
     rows=[NOW, LEDGER, WAITS, REDIS],
 )

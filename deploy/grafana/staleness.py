@@ -1,29 +1,42 @@
-"""Staleness: how old what is trained on is, and where that age comes from."""
+"""Staleness: how old the trained tokens are, and where that age comes from."""
 
 from board import Board, Row
 from limits import limit
 from panels import RED, Query, heat, lines
-from queries import STEPS, WORKERS, buckets, largest, mean, metric, quantile, rate, rise, whole_quantile
+from queries import (
+    ACTORS,
+    ROLLOUTS,
+    STEPS,
+    buckets,
+    largest,
+    mean,
+    metric,
+    quantile,
+    rate,
+    rise,
+    whole_quantile,
+)
 
 MASKED = rate("tokens_masked_total", by="reason", over=STEPS)
 ALL_TOKENS = f"({rate('tokens_trained_total', over=STEPS)} + {rate('tokens_masked_total', over=STEPS)})"
-SERVED = metric("version_served", scope=WORKERS)
+SERVED = metric("version_served", scope=ROLLOUTS)
 LAG = f"clamp_min(scalar({largest('trained_version')}) - max by (pod) ({SERVED} >= 0), 0)"
 RUNNING = f"(time() - {largest('publish_started_timestamp_seconds')}) * {largest('publish_running')}"
 
 AGE = Row(
-    title="Age of tokens at consumption",
+    title="Age of tokens when they are trained on",
     panels=[
         heat(
             "Token age",
-            "Trained tokens by their age: the version before the step that trains on them, less the one that "
-            "sampled them. Time in the queue is in it.",
+            "Trained tokens by age: the policy version before the step that trains on the token, minus the "
+            "version that sampled it. The time in the buffer counts.",
             buckets("staleness_versions"),
             unit="none",
         ),
         lines(
             "Token age, quantiles",
-            "Admission holds the mean at pipeline_depth; max_staleness bounds every token.",
+            "Quantiles of the age of trained tokens. Admission holds the mean age at pipeline_depth; "
+            "max_staleness bounds the age of every token.",
             Query(expr=whole_quantile(0.5, "staleness_versions", over=STEPS), legend="p50"),
             Query(expr=whole_quantile(0.99, "staleness_versions", over=STEPS), legend="p99"),
             Query(expr=mean("staleness_versions", over=STEPS), legend="mean"),
@@ -35,7 +48,7 @@ AGE = Row(
         ),
         lines(
             "Trained tokens by age",
-            "Trained tokens a second, by bucket of age.",
+            "Trained tokens per second, by age.",
             Query(expr=rate("tokens_trained_total", by="staleness", over=STEPS), legend="age {{staleness}}"),
             unit="suffix: tok/s",
             stacked=True,
@@ -43,7 +56,8 @@ AGE = Row(
         ),
         lines(
             "Masked tokens",
-            "Share of the batch's sampled tokens that have no gradient because they are over age.",
+            "Share of the batch's sampled tokens that have no gradient, by reason; over_age: older than "
+            "max_staleness.",
             Query(expr=f"{MASKED} / on () group_left () {ALL_TOKENS}", legend="{{reason}}"),
             unit="percentunit",
             low=0,
@@ -51,7 +65,8 @@ AGE = Row(
         ),
         lines(
             "Groups too old",
-            "Groups dropped because every token was over age, and leases that expired, since the run began.",
+            "Groups dropped since the run began, by reason (stale: every token was older than "
+            "max_staleness), and leases that expired.",
             Query(
                 expr=largest("ledger_groups", 'state="dropped"', by="reason"),
                 legend="dropped, {{reason}}",
@@ -67,8 +82,9 @@ VERSIONS = Row(
     title="Versions",
     panels=[
         lines(
-            "Version by worker",
-            "What each worker serves, what the learner has trained and published, and what replay announced.",
+            "Version by rollout",
+            "The version that each rollout serves, and the versions that the learner trained and published "
+            "and that replay announced.",
             Query(expr=f"max by (pod) ({SERVED})", legend="{{pod}}"),
             Query(expr=largest("trained_version"), legend="trained"),
             Query(expr=largest("policy_version"), legend="published"),
@@ -77,30 +93,31 @@ VERSIONS = Row(
         ),
         lines(
             "Publish lag",
-            "Versions by which a worker is behind what the learner has trained; back at 0 after each update.",
+            "Versions by which a rollout is behind the learner; 0 again after each update.",
             Query(expr=LAG, legend="{{pod}}"),
             unit="short",
             low=0,
         ),
         lines(
             "Versions in a completion",
-            "How many versions sampled one completion: mean, and share of those with more than one.",
-            Query(expr=mean("completion_versions", scope=WORKERS), legend="mean"),
-            Query(expr=whole_quantile(0.99, "completion_versions", scope=WORKERS), legend="p99"),
+            "Number of versions that sampled one completion: mean and 99th percentile.",
+            Query(expr=mean("completion_versions", scope=ACTORS), legend="mean"),
+            Query(expr=whole_quantile(0.99, "completion_versions", scope=ACTORS), legend="p99"),
             unit="short",
             low=1,
         ),
         heat(
             "Spans of a completion",
             "Completions by the number of versions that sampled them.",
-            buckets("completion_versions", scope=WORKERS),
+            buckets("completion_versions", scope=ACTORS),
             unit="none",
         ),
         lines(
             "Waits for a version",
-            "Share of time in which a worker had no version to serve, on its first or after a broken update.",
+            "Share of time in which an actor had no rollout that serves a version: before the first version, "
+            "or while all rollouts are updated, fail or are gone.",
             Query(
-                expr=rate("wait_seconds_sum", 'what="first_version"', by="pod", scope=WORKERS),
+                expr=rate("wait_seconds_sum", 'what="first_version"', by="pod", scope=ACTORS),
                 legend="{{pod}}",
             ),
             unit="percentunit",
@@ -115,7 +132,7 @@ PUBLISHING = Row(
     panels=[
         lines(
             "Phases of an update",
-            "Mean time of each phase: telling the workers, sending the weights, serving them.",
+            "Mean time of each phase: prepare the rollouts, transfer the weights, commit the version.",
             Query(expr=mean("publish_seconds", by="phase", over=STEPS), legend="{{phase}}"),
             unit="s",
             stacked=True,
@@ -123,15 +140,15 @@ PUBLISHING = Row(
         ),
         lines(
             "Pause of generation",
-            "Time for which a worker's engine stood still for one update.",
-            Query(expr=quantile(0.5, "update_pause_seconds", over=STEPS, scope=WORKERS), legend="p50"),
-            Query(expr=quantile(0.99, "update_pause_seconds", over=STEPS, scope=WORKERS), legend="p99"),
+            "Time for which a rollout's engine was paused for one update.",
+            Query(expr=quantile(0.5, "update_pause_seconds", over=STEPS, scope=ROLLOUTS), legend="p50"),
+            Query(expr=quantile(0.99, "update_pause_seconds", over=STEPS, scope=ROLLOUTS), legend="p99"),
             unit="s",
             low=0,
         ),
         lines(
-            "Waits for workers",
-            "Mean wait of the learner for each answer of a worker to an update.",
+            "Waits for rollouts",
+            "Mean time that the learner waits for an answer of a rollout during an update, by answer.",
             Query(
                 expr=mean("wait_seconds", 'what=~"worker_.*"', by="what", over=STEPS),
                 legend="{{what}}",
@@ -149,7 +166,7 @@ PUBLISHING = Row(
         ),
         lines(
             "Running update",
-            "How long the update that runs now has been running; 0 while none does.",
+            "Time since the present update began; 0 while no update runs.",
             Query(expr=RUNNING, legend="running"),
             unit="s",
             width=6,
@@ -157,7 +174,7 @@ PUBLISHING = Row(
         ),
         lines(
             "Time spent publishing",
-            "Share of time in which a version is on its way to the workers.",
+            "Share of time in which the learner publishes a version.",
             Query(expr=f"max(avg_over_time({metric('publish_running')}[{STEPS}]))", legend="publishing"),
             unit="percentunit",
             width=6,
@@ -166,7 +183,8 @@ PUBLISHING = Row(
         ),
         lines(
             "Membership epoch",
-            "Rises whenever the weight group is formed anew: a worker came, went or failed.",
+            "Number of the process group over which weights are broadcast. It rises when the group is formed "
+            "anew, because a rollout joined, left or failed.",
             Query(expr=largest("fleet_epoch"), legend="epoch"),
             unit="none",
             width=6,
@@ -179,15 +197,15 @@ LENGTH = Row(
     panels=[
         lines(
             "Trained and generated length",
-            "Mean tokens of a completion. Trained well below generated means that long answers are lost on "
-            "the way, which biases the policy to short ones.",
+            "Mean tokens per completion. If trained is well below generated, long answers are dropped or "
+            "masked, which biases the policy towards short answers.",
             Query(expr=mean("completion_tokens", by="kind", over=STEPS), legend="{{kind}}"),
             unit="short",
             low=0,
         ),
         lines(
             "Length, p99",
-            "99th percentile of the tokens of a completion.",
+            "99th percentile of the tokens per completion.",
             Query(
                 expr=quantile(0.99, "completion_tokens", by="kind", over=STEPS),
                 legend="{{kind}}",
@@ -197,10 +215,10 @@ LENGTH = Row(
         ),
         lines(
             "How completions end",
-            "Share of completions by finish reason; `length` ran into the token budget.",
+            "Share of completions by finish reason; `length` means that the token budget was used up.",
             Query(
-                expr=f"{rate('completions_total', by='finish_reason', scope=WORKERS)} / on () group_left () "
-                f"{rate('completions_total', scope=WORKERS)}",
+                expr=f"{rate('completions_total', by='finish_reason', scope=ACTORS)} / on () group_left () "
+                f"{rate('completions_total', scope=ACTORS)}",
                 legend="{{finish_reason}}",
             ),
             unit="percentunit",
@@ -214,7 +232,7 @@ LENGTH = Row(
 BOARD = Board(
     name="staleness",
     title="Staleness",
-    description="How old what is trained on is, and where that age comes from.",
+    description="How old the trained tokens are, and where that age comes from.",
     rows=[AGE, VERSIONS, PUBLISHING, LENGTH],
-    workers=True,
+    rollouts=True,
 )

@@ -1,17 +1,16 @@
-"""Verifier: how much is scored, how long it takes, and what fails."""
+"""Verifier: how many answers are scored, how long it takes, and what fails."""
 
 from board import Board, Row
 from limits import limit
 from panels import GREEN, RED, YELLOW, Query, heat, lines, number
-from queries import SCOPE, buckets, mean, quantile, rate, rise, total
+from queries import ACTORS, SCOPE, buckets, mean, quantile, rate, rise, total
 
 VERIFIER = f'{SCOPE}, component="verifier"'
-ROLLOUTS = f'{SCOPE}, component="rollout"'
 SCORES = rate("scores_total", by="reward")
 
 
 def share(outcome: str) -> str:
-    """Share of each reward's scores that ended so."""
+    """PromQL for the share of each reward's scores that ended with this outcome."""
     matcher = f'outcome="{outcome}"'
     return f"{rate('scores_total', matcher, by='reward')} / {SCORES}"
 
@@ -22,16 +21,16 @@ NOW = Row(
     title="Now",
     panels=[
         number(
-            "Scores a second",
-            "Reward components computed a second, by all verifiers.",
+            "Scores per second",
+            "Scores that all verifiers compute per second; each reward of an answer is one score.",
             rate("scores_total"),
             unit="suffix: /s",
             decimals=1,
         ),
         number(
             "Errors",
-            "Share of the scores that failed for a reason of ours. They are tried again elsewhere, and never "
-            "become a reward of 0.",
+            "Share of the scores that ended in an error of the infrastructure or of the reward function. "
+            "They are tried again, and never become a reward of 0.",
             f"{ERRORS} / {rate('scores_total')}",
             unit="percentunit",
             decimals=2,
@@ -39,7 +38,7 @@ NOW = Row(
         ),
         number(
             "Errors, last hour",
-            "Scores of the last hour that failed for a reason of ours.",
+            "Scores of the last hour that ended in an error of the infrastructure or of the reward function.",
             rise("scores_total", 'outcome="error"', over="1h"),
             unit="none",
             decimals=0,
@@ -59,7 +58,7 @@ NOW = Row(
         ),
         number(
             "Verifiers",
-            "Pods that can be asked for scores.",
+            "Verifier pods whose metrics endpoint answers Prometheus.",
             f"sum(up{{{VERIFIER}}})",
             unit="none",
             steps=((None, RED), (1, GREEN)),
@@ -72,15 +71,15 @@ SCORING = Row(
     panels=[
         lines(
             "Scores by reward",
-            "Scores a second of each reward component.",
+            "Scores per second, by reward.",
             Query(expr=SCORES, legend="{{reward}}"),
             unit="suffix: /s",
             low=0,
         ),
         lines(
             "Invalid answers",
-            "Share of each component's scores that found no answer to judge. It falls as the policy learns "
-            "the form of an answer.",
+            "Share of the scores, by reward, for which the completion contained no answer in the expected "
+            "form. It falls as the policy learns that form.",
             Query(expr=share("invalid_answer"), legend="{{reward}}"),
             unit="percentunit",
             low=0,
@@ -88,7 +87,7 @@ SCORING = Row(
         ),
         lines(
             "Errors by reward",
-            "Scores a second that failed for a reason of ours.",
+            "Scores per second that ended in an error, by reward.",
             Query(expr=rate("scores_total", 'outcome="error"', by="reward"), legend="{{reward}}"),
             unit="suffix: /s",
             low=0,
@@ -101,7 +100,7 @@ TIME = Row(
     panels=[
         heat(
             "Time of a group",
-            "Groups by the time that their scores took.",
+            "Groups by the time to score all completions of the group.",
             buckets("score_seconds"),
             unit="s",
         ),
@@ -117,7 +116,7 @@ TIME = Row(
         ),
         lines(
             "Groups by verifier",
-            "Groups a second that each verifier scores; clients spread them evenly.",
+            "Groups per second that each verifier scores; actors spread their groups evenly.",
             Query(expr=rate("score_seconds_count", by="pod"), legend="{{pod}}"),
             unit="suffix: /s",
             stacked=True,
@@ -125,16 +124,17 @@ TIME = Row(
         ),
         lines(
             "Busy",
-            "Seconds of scoring a second of each verifier. Near 1, cheap rewards have no time left.",
+            "Seconds of scoring per second, by verifier. Near 1, a verifier has no time left for cheap "
+            "rewards.",
             Query(expr=rate("score_seconds_sum", by="pod"), legend="{{pod}}"),
             unit="percentunit",
             low=0,
         ),
         lines(
-            "Wait of the workers",
-            "Time that a worker's group waits for its scores, tries again included.",
-            Query(expr=mean("wait_seconds", 'what="verifier"', scope=ROLLOUTS), legend="mean"),
-            Query(expr=quantile(0.99, "wait_seconds", 'what="verifier"', scope=ROLLOUTS), legend="p99"),
+            "Wait of the actors",
+            "Time that a group of an actor waits for its scores, including retries.",
+            Query(expr=mean("wait_seconds", 'what="verifier"', scope=ACTORS), legend="mean"),
+            Query(expr=quantile(0.99, "wait_seconds", 'what="verifier"', scope=ACTORS), legend="p99"),
             unit="s",
             low=0,
         ),
@@ -146,14 +146,15 @@ COST = Row(
     panels=[
         lines(
             "Time by reward, p99",
-            "99th percentile of the time that each reward takes for a group, waiting for a child included.",
+            "99th percentile of the time that each reward takes for a group, including the wait for a child "
+            "process.",
             Query(expr=quantile(0.99, "reward_seconds", by="reward"), legend="{{reward}}"),
             unit="s",
             low=0,
         ),
         lines(
-            "Answers in work",
-            "Answers that each verifier judges or has waiting; beyond verifier.queue groups are refused.",
+            "Answers in progress",
+            "Answers that each verifier scores or has in its queue; it refuses groups beyond verifier.queue.",
             Query(expr=total("answers_waiting", by="pod"), legend="{{pod}}"),
             unit="none",
             stacked=True,
@@ -161,36 +162,40 @@ COST = Row(
         ),
         lines(
             "Answers refused",
-            "Answers a second that were sent away because the queue was full; their client comes again.",
+            "Answers per second that a verifier refuses because its queue is full; the actor sends them "
+            "again.",
             Query(expr=rate("answers_refused_total", by="pod"), legend="{{pod}}"),
             unit="suffix: /s",
             low=0,
         ),
         lines(
             "Overruns",
-            "Answers a second that cost a reward more time or memory than one may.",
+            "Answers per second for which a reward exceeds its limit of time or memory.",
             Query(expr=rate("reward_overruns_total", by="reward"), legend="{{reward}}"),
             unit="suffix: /s",
             low=0,
         ),
         lines(
-            "Known verdicts",
-            "Verdicts a second that were remembered from an equal answer to the same prompt.",
+            "Cached verdicts",
+            "Verdicts per second that come from the cache, because an equal answer to the same prompt was "
+            "scored before.",
             Query(expr=rate("verdict_cache_hits_total", by="reward"), legend="{{reward}}"),
             unit="suffix: /s",
             low=0,
         ),
         lines(
             "Children replaced",
-            "Child processes a second that ended with a job, by reason: the job overran, the child was lost "
-            "or worn, or the verifier stopped.",
+            "Child processes per second that the verifier replaced, by reason: a job exceeded a limit "
+            "(overrun), the process died (lost), its memory stayed over half of the limit (worn), or the "
+            "verifier stopped (cancelled).",
             Query(expr=rate("workers_killed_total", by="reason"), legend="{{reason}}"),
             unit="suffix: /s",
             low=0,
         ),
         lines(
             "Layers of isolation",
-            "Verifiers with each layer of isolation around the programs that they run (code_tests).",
+            "Number of verifiers that have each layer of isolation for programs that a model wrote "
+            "(code_tests).",
             Query(expr=total("isolation_layer", by="layer"), legend="{{layer}}"),
             unit="none",
             width=12,
@@ -198,7 +203,7 @@ COST = Row(
         ),
         lines(
             "Fork servers lost",
-            "Fork servers of the sandbox that were lost with a run, a second.",
+            "Fork servers of the sandbox per second that were lost while they ran a program.",
             Query(expr=rate("sandbox_servers_lost_total"), legend="lost"),
             unit="suffix: /s",
             width=12,
@@ -210,7 +215,7 @@ COST = Row(
 BOARD = Board(
     name="verifier",
     title="Verifier",
-    description="How much is scored, how long it takes, and what fails.",
+    description="How many answers are scored, how long it takes, and what fails.",
     rows=[NOW, SCORING, TIME, COST],
     steps=False,
 )

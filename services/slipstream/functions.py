@@ -23,19 +23,27 @@ def named_function(function: str | None, *, entry_point: str | None) -> str:
     raise ValueError(f"no entry point {entry_point!r} in the group {ENTRY_POINTS}; installed: {installed}")
 
 
+class FunctionMissing(ValueError):
+    """No function has this name. `remedy` is empty where the reason implies it."""
+
+    def __init__(self, reason: str, *, remedy: str = "") -> None:
+        super().__init__(f"{reason}; {remedy}" if remedy else reason)
+        self.reason, self.remedy = reason, remedy
+
+
 def load_function(name: str) -> Callable[..., Any]:
-    """Return the function of a name. Errors: ValueError if it does not exist, and those of its module."""
+    """Return the function of a name. Errors: FunctionMissing; those of its module."""
     module_name, separator, path = name.partition(":")
     if not separator or not module_name or not path:
-        raise ValueError(f"{name!r} is not of the form package.module:function")
+        raise FunctionMissing(f"{name!r} is not of the form package.module:function")
     try:
         target: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"{name}: {error} (in {Path.cwd()} or what is installed); is it on the PYTHONPATH?"
-        ) from error
+        reason = f"{name}: {error} (in {Path.cwd()} or what is installed)"
+        raise FunctionMissing(reason, remedy="is it on the PYTHONPATH?") from error
     for part in path.split("."):
         target = getattr(target, part, None)
     if not callable(target):
-        raise ValueError(f"{name}: {module_name} has no function `{path}`")
+        kind = "" if target is None else f", but a value of the type {type(target).__name__}"
+        raise FunctionMissing(f"{name}: {module_name} has no function `{path}`{kind}")
     return target  # type: ignore[no-any-return]

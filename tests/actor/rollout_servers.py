@@ -45,6 +45,7 @@ class SteppingEngine:
     """An engine that samples a token every `step_seconds`; it records the version of each context."""
 
     kv_cache_usage = 0.25
+    preemptions = 0
 
     def __init__(self, *, version: int = 0, step_seconds: float = 0.002) -> None:
         self.version = version

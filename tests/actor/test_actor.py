@@ -246,7 +246,7 @@ async def test_no_more_groups_are_in_flight_than_allowed() -> None:
         gates[1].set()
         await until(lambda: len(rig.engine.requests) == 8)
         assert [request.max_prompts for request in rig.replay.lease_requests] == [3, 1]
-        assert rig.inserted() == ["g1"]
+        await until(lambda: rig.inserted() == ["g1"])
 
 
 @scenario

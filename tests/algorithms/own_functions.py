@@ -38,6 +38,37 @@ def unbounded(tokens: Any) -> Tensor:
     return -(2 * tokens.log_ratio_T).exp() * tokens.advantages_T / 2
 
 
+def reversed_sign(tokens: Any) -> Tensor:
+    return tokens.z_T.exp() * tokens.advantages_T
+
+
+def reversed_off_policy(tokens: Any) -> Tensor:
+    """On policy right; where the ratio has moved by 5 %, the gradient turns around."""
+    near = tokens.log_ratio_T.detach().abs() < 0.05
+    return -torch.where(near, 1.0, -1.0) * tokens.z_T.exp() * tokens.advantages_T
+
+
+def jumps_at_one(tokens: Any) -> Tensor:
+    """Drops every token whose ratio is above 1, however little."""
+    return -1.0 * (tokens.log_ratio_T.detach() <= 0) * tokens.z_T.exp() * tokens.advantages_T
+
+
+def with_a_penalty(tokens: Any) -> Tensor:
+    """ppo without a clip, with a penalty on the squared log ratio: far off policy it may outweigh A."""
+    return -tokens.z_T.exp() * tokens.advantages_T + 0.5 * tokens.log_ratio_T**2
+
+
+def needs_a_width(tokens: Any, width: float) -> Tensor:
+    return -tokens.z_T.clamp(-width, width).exp() * tokens.advantages_T
+
+
+def without_tokens() -> Tensor:
+    return torch.zeros(1)
+
+
+NOT_A_FUNCTION = 0.2
+
+
 def summed(tokens: Any) -> Tensor:
     return -(tokens.z_T.exp() * tokens.advantages_T).sum()
 
@@ -57,6 +88,11 @@ def broken(tokens: Any) -> Tensor:
 def centred(completions: Any, scale: float = 1.0) -> Tensor:
     """The advantage dr_grpo, scaled."""
     advantages: Tensor = scale * completions.centred().value_N
+    return advantages
+
+
+def reversed_order(completions: Any) -> Tensor:
+    advantages: Tensor = -completions.centred().value_N
     return advantages
 
 

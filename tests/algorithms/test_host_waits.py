@@ -1,8 +1,7 @@
 """One call of policy_loss makes the host wait for the device five times at most, however long the row."""
 
 import importlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -91,11 +90,9 @@ LOSSES: dict[str, LossSpec] = {
 
 
 @pytest.fixture(scope="module")
-def operations() -> Iterator[ModuleType]:
-    """Imports the counter as `python benchmarks/objectives.py` finds it: beside the script."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
-        yield importlib.import_module("operations")
+def operations() -> ModuleType:
+    """Imports the counter of `python -m benchmarks.objectives --count`."""
+    return importlib.import_module("benchmarks.objectives.operations")
 
 
 def row(tokens: int, sequences: int) -> dict[str, Any]:

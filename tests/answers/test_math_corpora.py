@@ -1,26 +1,20 @@
 """Thousands of generated answers with known correctness: each is scored correctly, for any seed."""
 
-import sys
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from slipstream.answers.equality import warm_up
 from slipstream.answers.latex_input import UnsupportedExpression, normalize
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SEEDS = range(1, 4)
 
 
 @pytest.fixture(scope="module")
-def answers() -> Iterator[ModuleType]:
-    """Import the benchmark as `python benchmarks/math_answers.py` does, with its folder on sys.path."""
-    sys.path.insert(0, str(BENCHMARKS))
+def answers() -> ModuleType:
+    """Import the benchmark."""
     warm_up()
-    yield import_module("math_answers")
-    sys.path.remove(str(BENCHMARKS))
+    return import_module("benchmarks.math_answers.__main__")
 
 
 def wrong(answers: ModuleType, seed: int, *, seeds_per_kind: int) -> list[object]:

@@ -88,7 +88,7 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
         "two": Position(
             values={
                 "rollout": {
-                    "pools": [{"name": "a"}, {"name": "b", "spot": True, "drainSeconds": 300}],
+                    "pools": [{"name": "a"}, {"name": "b", "spot": True}],
                     "spot": {"nodeSelector": {"example.com/capacity": "spot"}},
                 }
             }

@@ -6,7 +6,7 @@ Values = dict[str, Any]
 
 TINY_RUN = "model: {tiny: {}}\n"
 FILE_RUN = "data: {kind: file, path: /data/train.jsonl}\n"
-GIVEN = dict.fromkeys(("learner", "rollout", "verifier", "replay", "redis"), "a")
+GIVEN = dict.fromkeys(("learner", "rollout", "actor", "verifier", "replay", "redis"), "a")
 DOWNLOAD: Values = {"mode": "download", "download": {"repository": "example/policy", "revision": "4f2c9d1"}}
 HUB = {"egress": {"huggingface": True}}
 SCRAPED = {"podMonitors": {"enabled": True}, "rules": {"from": "chart"}}
@@ -252,6 +252,9 @@ CASES: tuple[tuple[Values, str], ...] = (
         "additionalRuleLabels has release",
     ),
     ({"rollout": {"pools": [{"name": "a"}, {"name": "a"}]}}, "two pools named a"),
+    ({"rollout": {"drainSeconds": 120}}, "rollout.drainSeconds has moved to actor.drainSeconds"),
+    (pool(drainSeconds=20), "rollout.pools[a].drainSeconds has moved to actor.drainSeconds"),
+    ({"rollout": {"marginSeconds": 9}}, "rollout.marginSeconds has moved to actor.marginSeconds"),
     (pool(spot=True), "set rollout.spot.nodeSelector"),
     (scaled("keda", minReplicas=3, maxReplicas=2), "above maxReplicas 2"),
     ({**scaled("keda"), "monitoring": {}}, "monitoring.rules.from is none"),

@@ -10,7 +10,7 @@ from render import Release
 
 NAME, NAMESPACE = "demo", "training"
 FULLNAME = f"{NAME}-slipstream"
-ROLES = ("learner", "rollout", "verifier", "teacher", "replay", "redis", "probe")
+ROLES = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "probe")
 CERTS_SECONDS = 60
 RUN = """\
 name: small
@@ -32,7 +32,8 @@ VALUES: dict[str, Any] = {
     "run": {"config": RUN},
     "image": {"tag": "0.1.0"},
     "learner": {"gpu": {"count": 0}, "resources": SMALL},
-    "rollout": {"drainSeconds": 5, "defaults": {"gpu": {"count": 0}, "replicas": 2, "resources": SMALL}},
+    "rollout": {"defaults": {"gpu": {"count": 0}, "replicas": 2, "resources": SMALL}},
+    "actor": {"drainSeconds": 5, "replicas": 2, "resources": SMALL},
     "redis": {"auth": {"existingSecret": "redis-password"}},
     "tls": {"mode": "secrets", "secrets": {role: f"tls-{role}" for role in ROLES}},
 }
@@ -46,9 +47,8 @@ def small_release(**values: Any) -> Release:
 
 def given_secrets(directory: Path) -> dict[str, dict[str, bytes]]:
     """The Secrets that a user brings, made by `slipstream certs`."""
-    names = [
-        f"--san={role}={FULLNAME}-{role}" for role in ("replay", "verifier", "teacher", "learner", "redis")
-    ]
+    called = ("replay", "verifier", "teacher", "learner", "rollout", "redis")
+    names = [f"--san={role}={FULLNAME}-{role}" for role in called]
     domain = f"{NAME}.{NAMESPACE}.slipstream"
     subprocess.run(
         [sys.executable, "-m", "slipstream.cli", "certs", directory, f"--trust-domain={domain}", *names],

@@ -59,9 +59,11 @@ def test_every_connection_of_a_live_circle_is_let_through(
     stopped = [c for c in seen if not passes(policies, places[c.source], other(places, c), port=c.port)]
     assert stopped == []
     assert {(c.source, c.target) for c in seen} >= {
+        ("actor", "replay"),
+        ("actor", "rollout"),
+        ("actor", "verifier"),
         ("rollout", "replay"),
         ("learner", "replay"),
-        ("rollout", "verifier"),
         ("rollout", "learner"),
         ("replay", "redis"),
     }
@@ -80,6 +82,15 @@ def test_a_stopped_worker_drains_and_ends_with_0(machine: Machine) -> None:
     assert worker.exits == [0], worker.log[-3000:]
     machine.wait_until_ready(seconds=START_SECONDS)
     trains(machine, steps=5)
+
+
+def test_a_stopped_actor_drains_and_ends_with_0(machine: Machine) -> None:
+    actor = machine.of_component("actor")[0]
+    machine.delete(actor.name, replace=True)
+    assert actor.exits == [0], actor.log[-3000:]
+    machine.wait_until_ready(seconds=START_SECONDS)
+    trains(machine, steps=5)
+    test_the_ledger_closes(machine)
 
 
 def test_a_worker_is_ready_only_with_a_verified_version(machine: Machine) -> None:
@@ -125,7 +136,7 @@ def test_a_killed_redis_comes_back_with_the_ledger(machine: Machine) -> None:
 
 
 def test_every_pod_ends_with_0_when_those_go_first_that_need_the_others(machine: Machine) -> None:
-    for component in ("rollout", "learner", "verifier", "replay", "redis"):
+    for component in ("actor", "rollout", "learner", "verifier", "replay", "redis"):
         pods = machine.of_component(component)
         for pod in pods:
             pod.stop()

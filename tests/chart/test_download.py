@@ -166,7 +166,7 @@ def test_the_timeout_is_that_of_the_hubs_library(mirror: tuple[Hub, bytes]) -> N
     hub, _ = mirror
     for pod in pod_templates(released(endpoint=hub.address, timeoutSeconds=77)):
         models = [each for each in pod.spec.get("initContainers") or [] if each["name"] == "model"]
-        assert len(models) == (pod.component in ("learner", "rollout"))
+        assert len(models) == (pod.component in ("learner", "rollout", "actor"))
         for container in models:
             environment = {each["name"]: each.get("value") for each in container["env"]}
             assert environment["HF_HUB_DOWNLOAD_TIMEOUT"] == "77"

@@ -83,7 +83,7 @@ def test_the_example_for_openshift_asks_for_no_user_and_no_group() -> None:
     assert assigned(render_objects(read_release(EXAMPLES / "openshift-values.yaml")))
 
 
-@pytest.mark.parametrize("where", ["learner", "replay", "verifier", "tests"])
+@pytest.mark.parametrize("where", ["learner", "actor", "replay", "verifier", "tests"])
 def test_null_in_a_room_alone_leaves_the_field_out_of_its_pods(where: str) -> None:
     component = {"tests": "test"}.get(where, where)
     documents = render(small_release(**{where: {"podSecurityContext": UNSET}}))

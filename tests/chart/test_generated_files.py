@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from chart.guard_cases import BASE
+from clip_limits import with_clip_limits
 from documentation import entries, tables
 from generate import generate
 from hypothesis import example, given, settings
@@ -26,6 +27,19 @@ NAMES = [file.stem for file in examples()]
 
 def test_what_the_chart_carries_is_up_to_date() -> None:
     assert [str(path.relative_to(ROOT)) for path in generate(write=False)] == [], "run `make charts`"
+
+
+def test_a_limit_of_the_clip_fraction_is_that_of_the_objective_s_declaration() -> None:
+    rules = (CHART / "files/rules/recording.yaml").read_text(encoding="utf-8")
+    stale = rules.replace(
+        '0.2 * slipstream_objective_info{objective="ppo_clip"}', "slipstream_objective_info"
+    )
+    assert stale != rules == with_clip_limits(stale)
+
+
+def test_rules_without_the_limit_of_the_clip_fraction_are_an_error() -> None:
+    with pytest.raises(ValueError, match="slipstream:clip_fraction_limit 0 times, needs 1"):
+        with_clip_limits("groups: []\n")
 
 
 def test_a_key_is_described_by_the_comment_above_it() -> None:

@@ -35,14 +35,17 @@ LEARNERS, ROLLOUTS = ("learner", "other learner"), ("rollout", "other rollout")
 COMPUTING = (*LEARNERS, *ROLLOUTS)
 
 EDGES: set[Edge] = {
-    # lease, insert: rollout -> replay; sample, ack: learner -> replay; the console's place is taken by tests
+    # lease, insert: actor -> replay; sample, ack: learner -> replay; the console's place is taken by tests
+    ("actor", "replay", 50051, TCP),
+    # a rollout's heartbeat
     ("rollout", "replay", 50051, TCP),
     ("other rollout", "replay", 50051, TCP),
     ("learner", "replay", 50051, TCP),
     ("other learner", "replay", 50051, TCP),
+    # sample
+    *(("actor", name, 50054, TCP) for name in ROLLOUTS),
     # score
-    ("rollout", "verifier", 50052, TCP),
-    ("other rollout", "verifier", 50052, TCP),
+    ("actor", "verifier", 50052, TCP),
     # only replay connects to Redis
     ("replay", "redis", 6379, TCP),
     # the ranks among each other
@@ -59,11 +62,11 @@ EDGES: set[Edge] = {
     # names, for whoever calls somebody
     *(
         (name, "dns", 53, protocol)
-        for name in (*COMPUTING, "replay", "test")
+        for name in (*COMPUTING, "actor", "replay", "test")
         for protocol in (TCP, "UDP")
     ),
     # Prometheus scrapes every pod that has a page
-    *(("prometheus", name, METRICS, TCP) for name in (*COMPUTING, "replay", "verifier")),
+    *(("prometheus", name, METRICS, TCP) for name in (*COMPUTING, "actor", "replay", "verifier")),
 }  # fmt: skip
 OPEN_TO_ALL = {
     (a.name, b.name, port, protocol) for a in AROUND for b in AROUND for port, protocol in PORTS if a != b
@@ -206,7 +209,7 @@ def test_the_model_comes_from_where_the_download_says_and_from_nowhere_else(
     policies = network_policies(documents, namespace=NAMESPACE)
     found = reached(policies, places, [(port, TCP) for port in (80, 443, 3128, 8443)])
     names = {place.name for place in outside}
-    for component in ("learner", "rollout"):
+    for component in ("learner", "rollout", "actor"):
         assert {(b, port) for a, b, port, _ in found if a == component and b in names} == reached_at
     assert not {edge for edge in found if edge[0] in ("replay", "verifier") and edge[1] in names}
 
@@ -251,6 +254,7 @@ def test_scores_over_http_and_judges_open_just_their_own_edges() -> None:
     [
         ({"learner": {"hostNetwork": True}}, "learner"),
         ({"rollout": {"pools": [{"name": "a"}, {"name": "b", "hostNetwork": True}]}}, "rollout"),
+        ({"actor": {"hostNetwork": True}}, "actor"),
         ({"replay": {"hostNetwork": True}}, "replay"),
         ({"redis": {"hostNetwork": True}}, "redis"),
     ],
@@ -276,7 +280,9 @@ def test_a_node_may_do_what_its_pods_with_host_network_may(values: dict[str, Any
     assert {edge for edge in found if node not in edge[:2]} == EDGES
 
 
-@pytest.mark.parametrize("room", ["learner", "rollout", "verifier", "teacher", "replay", "redis", "tests"])
+@pytest.mark.parametrize(
+    "room", ["learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "tests"]
+)
 def test_rules_of_the_user_are_added_to_the_policy_of_their_room_alone(room: str) -> None:
     ports = [{"protocol": "UDP", "port": 4317}]
     into = {"ports": ports, "from": [{"podSelector": {"matchLabels": {"app": "other"}}}]}

@@ -31,7 +31,7 @@ ALL: dict[str, Any] = {
     "sidecars": [BESIDE],
 }
 TESTED = ("schedulerName", "dnsPolicy", "dnsConfig", "envFrom", "initContainers")
-ROOMS = ("learner", "rollout", "verifier", "teacher", "replay", "redis", "test")
+ROOMS = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "test")
 HOST = {"hostNetwork": True, "hostIPC": True}
 CACHE = {"kind": "hostPath", "hostPath": "/a"}
 NODES = {"policies": True, "nodeCIDRs": ["10.20.0.0/16"]}
@@ -62,7 +62,7 @@ def release(room: dict[str, Any], **values: Any) -> Release:
     """A release with a teacher; every room has these values, and the pods of `helm test` those of TESTED."""
     run = yaml.safe_load(RUN) | {k: v for k, v in yaml.safe_load(TAUGHT).items() if k != "model"}
     tests = {key: room[key] for key in TESTED if key in room}
-    rooms: dict[str, Any] = {name: room for name in ("learner", "verifier", "replay", "redis")}
+    rooms: dict[str, Any] = {name: room for name in ("learner", "actor", "verifier", "replay", "redis")}
     rooms["teacher"] = {**room, "gpu": {"count": 0}, "models": {"existingClaim": "teacher"}}
     rooms |= {"rollout": {"defaults": room}, "tests": tests, "run": {"config": yaml.safe_dump(run)}}
     return small_release(**merge(rooms, values))
@@ -120,7 +120,7 @@ def test_it_meets_every_policy_and_is_valid_where_devices_are_claimed_so(everyth
 
 
 def test_what_it_adds_runs_before_the_model_is_made() -> None:
-    for room, own in (("learner", ["check", "model"]), ("rollout", ["model"])):
+    for room, own in (("learner", ["check", "model"]), ("rollout", ["model"]), ("actor", ["model"])):
         initial = pods(render(release({"initContainers": [FIRST]})))[room].spec["initContainers"]
         assert [container["name"] for container in initial] == ["first", *own]
 
@@ -155,7 +155,7 @@ def test_pods_on_the_network_of_their_nodes_are_replaced_without_a_node_more() -
 
 @pytest.mark.parametrize("room", NOT_RESTRICTED, ids=str)
 def test_what_leaves_the_restricted_standard_is_said_for_every_room_that_has_it(room: dict[str, Any]) -> None:
-    wanted = {"learner", "rollout.pools[default]", "verifier", "teacher", "replay", "redis"}
+    wanted = {"learner", "rollout.pools[default]", "actor", "verifier", "teacher", "replay", "redis"}
     wanted |= {"tests"} if "initContainers" in room else set()
     given = release(room, network=NODES)
     found = {

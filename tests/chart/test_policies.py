@@ -14,6 +14,7 @@ from chart.rendering import Document, parse
 SMALL = parse((Path(__file__).parent / "small_release.yaml").read_text(encoding="utf-8"))[0]["items"]
 EXTERNAL = ("given-tls", "models")
 REPLAY, ROLLOUT = "Deployment/demo-slipstream-replay", "Deployment/demo-slipstream-rollout-spot"
+ACTOR = "Deployment/demo-slipstream-actor"
 CONFIG, SERVICE = "ConfigMap/demo-slipstream-config", "Service/demo-slipstream-replay"
 POD = "spec.template.spec"
 CONTAINER = f"{POD}.containers.0"
@@ -157,7 +158,7 @@ BREAKS: list[tuple[str, str, str, Any, str]] = [
         SERVICE,
         "spec.selector",
         {"app.kubernetes.io/instance": "demo"},
-        "mixes replay, rollout",
+        "mixes actor, replay, rollout",
     ),
     (
         "monitors_find_ports",
@@ -181,19 +182,19 @@ BREAKS: list[tuple[str, str, str, Any, str]] = [
     ("addresses_are_served", SERVICE, "metadata.name", "replay", "demo-slipstream-replay:50051 is no port"),
     (
         "grace_exceeds_draining",
-        ROLLOUT,
+        ACTOR,
         f"{POD}.terminationGracePeriodSeconds",
         25,
         "a grace of 25 s for 25 s",
     ),
     (
         "grace_exceeds_draining",
-        ROLLOUT,
-        f"{CONTAINER}.args",
-        ["--set=rollout.drain_seconds=100"],
+        CONFIG,
+        "data",
+        {"run.yaml": "name: small\n", "cluster.yaml": "actor: {drain_seconds: 100}\n"},
         "a grace of 60 s for 105 s",
     ),
-    ("grace_exceeds_draining", ROLLOUT, f"{CONTAINER}.lifecycle.preStop.sleep.seconds", 50, "for 70 s"),
+    ("grace_exceeds_draining", ACTOR, f"{CONTAINER}.lifecycle.preStop.sleep.seconds", 50, "for 70 s"),
 ]
 
 

@@ -54,7 +54,7 @@ def test_a_mapping_with_a_key_two_times_is_noticed() -> None:
 
 def test_a_label_of_a_room_wins_over_the_same_label_of_all_objects() -> None:
     special = {"labels": {"team": "room"}, "podLabels": {"team": "pod"}}
-    rooms = ("learner", "verifier", "teacher", "replay", "redis")
+    rooms = ("learner", "actor", "verifier", "teacher", "replay", "redis")
     documents = render(
         small_release(
             commonLabels={"team": "all", "site": "a"},
@@ -117,9 +117,9 @@ def test_helm_test_asks_every_service_that_the_run_has(position: str) -> None:
 
 @pytest.mark.parametrize("change", ["run", "cluster"])
 def test_every_pod_that_reads_the_configuration_is_made_anew_when_it_changes(change: str) -> None:
-    changes = {"run": {"run": {"config": RUN + "seed: 7\n"}}, "cluster": {"rollout": {"drainSeconds": 77}}}
+    changes = {"run": {"run": {"config": RUN + "seed: 7\n"}}, "cluster": {"actor": {"drainSeconds": 77}}}
     before, after = checksums(render(small_release())), checksums(render(small_release(**changes[change])))
-    assert before.keys() == after.keys() >= {"learner", "rollout", "verifier", "replay"}
+    assert before.keys() == after.keys() >= {"learner", "rollout", "actor", "verifier", "replay"}
     assert [name for name in before if before[name] == after[name] and name not in UNCONFIGURED] == []
 
 

@@ -158,6 +158,7 @@ def test_what_may_fail_in_a_group_is_run_again_inside_its_init_container() -> No
         ("LeaderWorkerSet", "learner", "model"): True,
         ("LeaderWorkerSet", "rollout", "model"): True,
         ("Deployment", "rollout", "model"): False,
+        ("Deployment", "actor", "model"): False,
     }
 
 

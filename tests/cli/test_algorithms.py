@@ -136,7 +136,7 @@ def test_check_prints_that_every_identity_holds(
 
     lines = capfd.readouterr().out.splitlines()
     assert lines[0] == name
-    assert len(lines) == 6
+    assert len(lines) == 8
     assert all(line.startswith("  holds  ") for line in lines[1:])
 
 
@@ -158,6 +158,7 @@ def test_check_ends_with_1_and_the_slopes_that_differ(
         (["check", "gsop"], "did you mean 'gspo'"),
         (["gspo", "cispo"], "takes one NAME"),
         (["check", "a:b", "--argument", "clip"], "write it as NAME=VALUE"),
+        (["check", "not_installed:b"], "function: not_installed:b: No module named 'not_installed'"),
     ],
 )
 def test_wrong_usage_of_check_is_exit_status_2(
@@ -165,7 +166,9 @@ def test_wrong_usage_of_check_is_exit_status_2(
 ) -> None:
     assert main(["algorithms", *arguments]) == 2
 
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
 
 
 def test_the_documentation_has_the_table_of_presets_as_they_are() -> None:

@@ -406,6 +406,7 @@ def test_without_workers_the_addresses_to_join_are_printed(launcher: Launcher) -
 
     assert status == 0
     assert re.search(r"SLIPSTREAM_LEARNER_ADDRESS=127\.0\.0\.1:9 .*\n.*python -m slipstream\.rollout", out)
+    assert "no rollouts are started here" in out
 
 
 def test_resume_without_a_run_says_so(launcher: Launcher) -> None:

@@ -463,7 +463,7 @@ def test_what_became_of_telescopes_keys_is_printed(job: Path, capsys: pytest.Cap
     assert "clip_low: 0.4 became clip_low 0.4 of the objective gspo" in out
     assert "number_of_minibatches: 4 became learner.minibatches 4" in out
     assert re.search(r"band of the ratio +\[0.6, 1.5\]\n", out)
-    assert "note: algorithm.objective: gspo has a clip of 0.5" in out
+    assert "note: algorithm.objective: gspo clips at a distance of 0.5 from 1" in out
 
 
 @pytest.mark.parametrize("wanted", ["algorithm.preset=rspo", "learner.replay_experts=true"])

@@ -309,7 +309,7 @@ def test_a_null_that_takes_a_needed_value_away_is_named(job: Job, key: str) -> N
 @pytest.mark.parametrize(
     "key",
     [
-        *("model.volume.directory", "rollout.drainSeconds"),
+        *("model.volume.directory", "actor.drainSeconds"),
         *("image.repository", "verifier.code", "replay.extraVolumeMounts", "learner.extraVolumeMounts"),
         *("learner.ranksPerNode", "network.policies", "run.name"),
     ],

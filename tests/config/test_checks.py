@@ -72,6 +72,10 @@ def test_the_default_run_has_no_problem() -> None:
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
         (["weights.host=0.0.0.0"], "weights.host", "stands for all addresses"),
         (["weights.host='::'"], "weights.host", "stands for all addresses"),
+        (["rollout.host=0.0.0.0"], "rollout.host", "stands for all addresses"),
+        (["rollout.host=10.0.0.7"], "rollout.host", "gRPC would speak plaintext there"),
+        (["telemetry.port=9400", "learner.address=localhost:9404"], "telemetry.port", "also that of learner"),
+        (["rollout.chunk_seconds=3"], "actor.silence_seconds", "a message every 3 s"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),
         (
@@ -109,6 +113,7 @@ def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, r
             "rewards.1.timeout_seconds",
         ),
         (["replay.redis_url=redis://u:secret@h"], "replay.redis_url"),
+        (["actor.max_groups=31"], "actor.max_groups"),
     ],
 )
 def test_a_doubtful_combination_is_a_note(overrides: list[str], key: str) -> None:
@@ -198,6 +203,21 @@ def test_derived_numbers_follow_by_hand() -> None:
     assert numbers.clip_band == (0.8, 1.2)
     assert numbers.completions_in_flight == 128
     assert numbers.evaluation_completions == 400
+
+
+def test_the_groups_of_all_actors_are_compared_with_the_places_of_all_rollouts() -> None:
+    (note,) = problems("actor.max_groups=16", "actor.workers=3", "rollout.workers=2", "rollout.max_groups=25")
+    assert "at most 48 groups" in note.reason
+    assert "have 50 places" in note.reason
+    assert (
+        problems("actor.max_groups=16", "actor.workers=4", "rollout.workers=2", "rollout.max_groups=32") == []
+    )
+    assert problems("actor.max_groups=1", "rollout.workers=0") == []
+
+
+def test_actors_with_fewer_groups_than_places_bound_the_completions_in_flight() -> None:
+    config = parse_config({}, ["rollout.group_size=4", "actor.max_groups=5"])
+    assert derived_numbers(config, held_out_size=100).completions_in_flight == 20
 
 
 def test_addresses_beyond_loopback_are_right_with_tls_and_with_the_plaintext_flag() -> None:

@@ -14,7 +14,7 @@ EXEMPT = {
     "prometheus_client belongs to telemetry": {"telemetry"},
     "Kubernetes belongs to cluster": {"cluster"},
     "FastAPI belongs to the verifier and the console": {"verifier"},
-    "Verifier, replay and what they stand on need no torch and no transformers": {
+    "Actor, verifier, replay and what they stand on need no torch and no transformers": {
         *("cli", "learner", "rollout", "teacher"),
         *("algorithms", "cuda", "tokens", "weights"),
     },

@@ -41,7 +41,7 @@ ROUTERS = (
     "algorithm={preset: grpo, objective: {kind: rspo}, correction: {kind: tis}}",
 )
 RELEASES = {"critic": CRITIC, "routers": ROUTERS}
-PODS = {"critic": 6, "routers": 5}
+PODS = {"critic": 7, "routers": 6}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,14 +38,14 @@ SILENT = {
         ("Out-of-memory restarts", "A"): "nobody runs kube-state-metrics here",
     },
     "verifier": {
-        ("Known verdicts", "A"): "its rewards are too cheap to remember",
+        ("Cached verdicts", "A"): "its rewards are too cheap to remember",
         ("Children replaced", "A"): "its rewards need no children",
         ("Layers of isolation", "A"): "its rewards run no programs",
         ("Fork servers lost", "A"): "its rewards run no programs",
     },
     "replay": {
         ("Memory used", "A"): "the embedded Redis has no limit",
-        ("Prompts passed over", "B"): "no prompt loses three leases",
+        ("Prompts skipped", "B"): "no prompt loses three leases",
     },
 }
 """Queries without data in such runs, by dashboard: panel and letter, and why."""

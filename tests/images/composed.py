@@ -166,9 +166,11 @@ def run(machine: Machine, order: dict[str, Any]) -> dict[str, int]:
     workers = [machine.start("rollout", replica=1)]
     machine.addresses["rollout"] = "127.0.2.2"
     workers.append(machine.start("rollout", replica=2))
+    machine.addresses["rollout"] = "127.0.2.1"
+    actor = machine.start("actor")
     last = f": step step={order['steps']} "
     machine.wait(learner, lambda: last in learner.log.read_text(), "training")
-    return {c.root.parent.name: stop(c) for c in (*workers, learner, *pods, redis)}
+    return {c.root.parent.name: stop(c) for c in (actor, *workers, learner, *pods, redis)}
 
 
 def stop(container: Running) -> int:

@@ -15,8 +15,10 @@ from slipstream.config import apply_environment, load_config
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 RUN, CLUSTER = "/etc/slipstream/run.yaml", "/etc/slipstream/cluster.yaml"
-PODS = ("replay", "verifier", "teacher", "learner", "rollout")
+SERVED = ("replay", "verifier", "teacher", "learner", "rollout")
+PODS = (*SERVED, "actor")
 EACH_POD = pytest.mark.parametrize("pod", PODS)
+EACH_SERVER = pytest.mark.parametrize("pod", SERVED)
 
 
 def services(*files: str) -> dict[str, Any]:
@@ -47,13 +49,13 @@ def test_every_service_starts_its_pod_with_the_runs_configuration_and_the_machin
     assert {RUN, CLUSTER} <= set(mounts(services()[pod]))
 
 
-@EACH_POD
+@EACH_SERVER
 def test_every_pod_can_read_its_configuration_and_listens_where_the_others_look(pod):
     config = load_config([ROOT / "examples/addition.yaml", DEPLOY / "compose/cluster.yaml"])
     own = apply_environment(config, services()[pod].get("environment", {}))
     address = getattr(own, pod).address
     assert address.startswith("0.0.0.0:")
-    if pod != "rollout":  # nobody calls a rollout
+    if pod != "rollout":  # actors find rollouts by replay
         assert getattr(config, pod).address == f"{pod}:{address.rpartition(':')[2]}"
 
 
@@ -66,7 +68,9 @@ def test_every_image_is_built_from_a_dockerfile_that_has_the_pods_ports(pod, fil
     file = ROOT / service["build"]["dockerfile"]
     assert service["image"] == f"slipstream/{file.stem}:${{SLIPSTREAM_TAG:-0.1.0}}"
     config = apply_environment(load_config(DEPLOY / "compose/cluster.yaml"), service.get("environment", {}))
-    ports = {getattr(config, pod).address.rpartition(":")[2], str(config.telemetry.port)}
+    ports = {str(config.telemetry.port)}
+    if pod in SERVED:
+        ports.add(getattr(config, pod).address.rpartition(":")[2])
     assert ports <= set(read(file)[-1].last("EXPOSE").rest.split())
 
 
@@ -76,7 +80,7 @@ def test_what_the_configuration_names_is_mounted():
         assert mounts(services()[pod])["/etc/slipstream/tls"] == f"./compose/state/certs/{pod}"
     assert str(config.rpc.tls.key.parent) == "/etc/slipstream/tls"
     assert str(config.replay.redis_password_file) in mounts(services()["replay"])
-    for pod in ("learner", "rollout"):
+    for pod in ("learner", "rollout", "actor"):
         assert str(config.model.path.parent) in mounts(services()[pod])
     assert str(config.teacher.path.parent) in mounts(services()["teacher"])
     assert str(config.run_dir.parent) in mounts(services()["learner"])
@@ -148,7 +152,7 @@ def test_the_page_about_single_pods_has_each_of_them_and_each_address_of_a_servi
     page = (DEPLOY / "README.md").read_text(encoding="utf-8")
     for pod in PODS:
         assert f"`python -m slipstream.{pod} --config run.yaml" in page
-    for pod in set(PODS) - {"rollout"}:
+    for pod in SERVED:
         assert f"`SLIPSTREAM_{pod.upper()}_ADDRESS`" in page
         assert f"`{pod}.address`" in page
 
@@ -166,6 +170,17 @@ def test_only_the_monitors_are_published_and_only_on_this_machine():
     published = {name: service["ports"] for name, service in services().items() if "ports" in service}
     assert set(published) == {"prometheus", "grafana"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+
+
+def test_the_name_that_actors_expect_is_in_the_certificate_of_a_rollout():
+    """`slipstream certs` puts the role into each certificate."""
+    config = load_config(DEPLOY / "compose/cluster.yaml")
+    assert config.rollout.server_name == "rollout"
+
+
+def test_actors_stop_before_the_pods_that_they_call():
+    """Compose stops a service before those that it depends on."""
+    assert {"replay", "verifier", "rollout"} <= set(services()["actor"]["depends_on"])
 
 
 def test_only_replay_shares_a_network_with_redis():

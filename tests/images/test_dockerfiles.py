@@ -18,7 +18,7 @@ SCRIPT = runpy.run_path(str(ROOT / "docker/constraints.py"))
 FOLDER, IMAGES, SETUPS, pages, requirements = (
     SCRIPT[n] for n in ("FOLDER", "IMAGES", "SETUPS", "pages", "requirements")
 )
-PODS = {"replay", "verifier", "learner", "rollout", "cli"}
+PODS = {"replay", "verifier", "learner", "rollout", "actor", "cli"}
 FILES = [ROOT / "docker" / f"{image}.Dockerfile" for image in IMAGES]
 EACH = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 

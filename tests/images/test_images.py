@@ -12,8 +12,12 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="entering an image without Docker needs root"),
 ]
 IMPORTED = "import slipstream.cli.__main__, slipstream.cli.clusters.probe_checks"
-WITHOUT = (
-    "import importlib.util as u; print([m for m in ('torch', 'vllm', 'transformers') if u.find_spec(m)])"
+WITHOUT = "import importlib.util as u; print([m for m in ('torch', 'vllm') if u.find_spec(m)])"
+ACTOR = (
+    "import pathlib, slipstream.actor.__main__, slipstream.config as c, slipstream.tokens as t; "
+    "from slipstream.learner.policy.tiny_files import write_tiny_files as write; "
+    "path = pathlib.Path('/tmp/policy'); write(c.TinyModel(), path); "
+    "tokens = t.load_engine_tokens(c.RunConfig(), path); print(tokens.decode(tokens.encode_text('12')))"
 )
 
 PYTHON = "/opt/slipstream/bin/python"
@@ -27,7 +31,7 @@ MODEL = [
 
 def test_the_services_image_runs_its_pods_read_only_without_root_and_without_torch(tmp_path):
     config = ["--config", "/etc/slipstream/run.yaml"]
-    user, write, modules, pip, command, replay, verifier, model = build(
+    user, write, modules, pip, command, actor, replay, verifier, model = build(
         "services",
         [
             {"command": ["id", "-u"]},
@@ -35,6 +39,7 @@ def test_the_services_image_runs_its_pods_read_only_without_root_and_without_tor
             {"command": ["python", "-c", WITHOUT]},
             {"command": ["/usr/local/bin/python3", "-m", "pip", "--python", PYTHON, "check"]},
             {"command": ["python", "-c", IMPORTED]},
+            {"command": ["python", "-c", ACTOR]},
             {"arguments": ["slipstream.replay", *config], "until": ": ready"},
             {"arguments": ["slipstream.verifier", *config], "until": ": ready"},
             {"arguments": ["slipstream.verifier", *config, *MODEL]},
@@ -47,6 +52,7 @@ def test_the_services_image_runs_its_pods_read_only_without_root_and_without_tor
     assert pip.status == 0, pip.output  # so that an image on top of it may install a user's rewards
     assert (model.status, "docker/verifier.Dockerfile" in model.output) == (2, True), model.output
     assert command.status == 0, command.output
+    assert actor.output.splitlines()[-1] == "12", actor.output
     for pod in (replay, verifier):
         assert (pod.status, "stopped" in pod.output) == (0, True), pod.output
 
@@ -126,7 +132,7 @@ PLUGIN = (
 
 
 def test_the_cpu_image_has_every_pod_and_the_command(tmp_path):
-    pods = ["replay", "verifier", "learner", "rollout", "cli"]
+    pods = ["replay", "verifier", "learner", "rollout", "actor", "cli"]
     helped = build("cpu", [{"arguments": [f"slipstream.{pod}", "--help"]} for pod in pods], folder=tmp_path)
     assert [said.status for said in helped] == [0] * len(pods), helped
 

@@ -139,7 +139,7 @@ async def _learner(
         run_dir=config.run_dir,
         lockstep=lockstep,
         publishing=Publishing(
-            lockstep=lockstep, publisher=publisher, replay=replay, weights=weights, overlap=False
+            lockstep=lockstep, publisher=publisher, replay=replay, weights=weights, overlap=False, log=log
         ),
         saver=Saver(
             root=config.run_dir / "checkpoints",

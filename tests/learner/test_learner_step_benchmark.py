@@ -1,22 +1,17 @@
-"""The parts of benchmarks/learner_step.py that its verdicts stand on."""
+"""The parts of benchmarks/learner_step that its verdicts stand on."""
 
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def part() -> Iterator[Any]:
-    """Imports a module as `python benchmarks/learner_step.py` finds it: beside the script."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module
+def part() -> Any:
+    """Imports a module of the benchmark."""
+    return lambda name: importlib.import_module(f"benchmarks.learner_step.{name}")
 
 
 def test_every_way_gives_one_gradient(part: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +42,8 @@ def test_micro_batches_as_trl_makes_them_are_padded_to_one_length(part: Any) -> 
 
 
 def test_the_peak_of_a_call_is_the_memory_it_held_at_one_time(part: Any) -> None:
-    cost = part(
-        "cost"
-    )  # in a process of its own, as the benchmarks: memory that other tests leave would count
+    cost = importlib.import_module("benchmarks.cost")
+    # in a process of its own, as the benchmarks: memory that other tests leave would count
     found = cost.alone(cost.cost_of, sixty_four_mib_three_times, torch.device("cpu"))
     assert 60 * 2**20 < found.peak_bytes < 100 * 2**20
 
@@ -60,13 +54,13 @@ def sixty_four_mib_three_times() -> None:
 
 
 def cost(part: Any, seconds: float, peak: int) -> Any:
-    return part("cost").Cost(seconds=seconds, peak_bytes=peak)
+    return part("report").Cost(seconds=seconds, peak_bytes=peak)
 
 
 def test_the_ratios_of_the_head_are_those_of_chunks_to_all_logits(part: Any) -> None:
     head = part("head_cost")
     found = {head.WHOLE: cost(part, 10.0, 1000), head.CHUNKED: cost(part, 13.5, 250)}
-    assert part("learner_step_report").head_ratios(found) == {
+    assert part("report").head_ratios(found) == {
         "head, memory in chunks / of all logits": 0.25,
         "head, time in chunks / with all logits": 1.35,
     }
@@ -76,14 +70,14 @@ def test_growth_is_the_worst_above_the_smallest_size_with_full_rows(part: Any) -
     # beside 300 bytes a token: 1,000 for 4 tokens; 8 tokens have 2,400 of their own, 16 have 4,800
     found = {1: cost(part, 99.0, 99999), 4: cost(part, 1.0, 2200)}
     found |= {8: cost(part, 1.25, 3500), 16: cost(part, 0.5, 6300)}
-    assert part("learner_step_report").growth_ratios(found, 4) == {
+    assert part("report").growth_ratios(found, 4) == {
         "growth, time of a token above 4 tokens / at 4": 1.25,
         "growth, memory beside the batch above 4 tokens / at 4": 1.5,
     }
 
 
 def test_speed_is_set_against_trl_where_it_was_measured(part: Any) -> None:
-    names, report = part("gradient_cost"), part("learner_step_report")
+    names, report = part("gradient_cost"), part("report")
 
     def speed(seconds: float, distance: float = 0.0) -> Any:
         return names.Speed(seconds=[seconds], positions=1, distance=distance)
@@ -98,7 +92,7 @@ def test_sharing_prompts_is_set_against_not_sharing_them(part: Any) -> None:
     names = part("gradient_cost")
     slow, fast = (names.Speed(seconds=[s], positions=1, distance=d) for s, d in ((2.0, 0.0), (1.0, 1e-6)))
     found = {names.OURS: slow, names.SHARED: fast}
-    assert list(part("learner_step_report").prompts_ratios(found).values()) == [0.5, 1e-6]
+    assert list(part("report").prompts_ratios(found).values()) == [0.5, 1e-6]
 
 
 def test_short_answers_are_as_long_as_those_of_the_quickstart(part: Any) -> None:

@@ -111,6 +111,7 @@ class Scene:
             replay=replay,
             weights=self.weights,
             overlap=overlaps(config, policy.device),
+            log=self.log,
         )
         self.loop = Loop(
             config=config,
@@ -325,7 +326,7 @@ def test_no_batch_within_the_deadline_is_an_error_that_says_what_the_workers_did
     scene = Scene(policy, tmp_path, "learner.sample_timeout_seconds=0.1", batches=1)
     said = (
         r"no batch of 2 groups within 0.1 s \(learner.sample_timeout_seconds\): .*3 groups were handed in; "
-        r".*are rollout workers running\?"
+        r".*no rollout was ever heard from: is one running\?; no actor was ever heard from: is one running\?"
     )
     with pytest.raises(Starved, match=said):
         scene.run()

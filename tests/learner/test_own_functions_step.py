@@ -82,6 +82,18 @@ def test_validate_refuses_a_function_that_is_not_there(axis: str, example: str) 
     assert "docs/algorithms.md describes it" in problem.remedy
 
 
+def test_validate_refuses_an_objective_of_the_wrong_sign_and_names_the_identity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    config = parse_config({"algorithm": {"objective": {"function": f"{OWN}:reversed_sign"}}})
+    problems = {problem.severity: problem for problem in check_functions(config)}
+    assert problems["error"].key == problems["note"].key == "algorithm.objective.function"
+    assert "no token's gradient is against its advantage”: at the log ratio 0 a" in problems["error"].reason
+    assert "on policy, the gradient is the plain policy gradient" in problems["note"].reason
+    assert "slipstream algorithms check" in problems["error"].remedy
+
+
 def test_a_name_that_is_no_import_path_is_refused_by_the_schema() -> None:
     with pytest.raises(ValueError, match=r"objective\.function: got 'soft_clip', needs the form package"):
         parse_config({"algorithm": {"objective": {"function": "soft_clip"}}})

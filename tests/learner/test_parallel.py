@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from slipstream.learner.parallel import all_of, beside, both
+from slipstream.parallel import all_of, beside, both
 
 
 async def after(seconds: float, value: int, ended: list[int]) -> int:

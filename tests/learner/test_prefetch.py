@@ -1,6 +1,7 @@
 """What the fetch of the next batch raises is seen by somebody, also when nobody wants the batch any more."""
 
 import asyncio
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,9 @@ import pytest
 from learner.fakes import Events, FakeReplay
 from slipstream.learner.prefetch import Prefetch
 from slipstream.records import Group
+from slipstream.telemetry.logs import Log
+
+LOG = Log(pod="learner", stream=io.StringIO())
 
 
 class Broken(FakeReplay):
@@ -22,7 +26,7 @@ class Broken(FakeReplay):
 async def failed() -> Prefetch:
     """With the first batch taken, and the failure of the second one waiting."""
     replay: Any = Broken(Events(), batches=9)
-    prefetch = Prefetch(replay, steps=9)
+    prefetch = Prefetch(replay, steps=9, log=LOG)
     await prefetch.take(0, asyncio.Event(), patience_seconds=5)
     await asyncio.sleep(0.01)
     return prefetch
@@ -38,16 +42,16 @@ def test_taking_a_batch_raises_the_error_of_its_fetch() -> None:
 
 
 def test_releasing_a_batch_returns_the_error_of_its_fetch() -> None:
-    async def run() -> Exception | None:
+    async def run() -> BaseException | None:
         return await (await failed()).release()
 
     assert repr(asyncio.run(run())) == "ValueError('group 7 has no tokens')"
 
 
 def test_a_fetch_that_is_only_cancelled_is_no_failure() -> None:
-    async def run() -> Exception | None:
+    async def run() -> BaseException | None:
         replay: Any = FakeReplay(Events(), batches=1)
-        prefetch = Prefetch(replay, steps=9)
+        prefetch = Prefetch(replay, steps=9, log=LOG)
         await prefetch.take(0, asyncio.Event(), patience_seconds=5)
         return await prefetch.release()
 
@@ -63,7 +67,7 @@ def test_the_time_of_a_teacher_is_no_time_without_a_batch() -> None:
 
     async def run() -> list[Group] | None:
         replay: Any = FakeReplay(Events(), batches=1)
-        prefetch = Prefetch(replay, steps=1, teach=slowly)
+        prefetch = Prefetch(replay, steps=1, log=LOG, teach=slowly)
         return await prefetch.take(0, asyncio.Event(), patience_seconds=0.1)
 
     assert len(asyncio.run(run()) or ()) == 2
@@ -77,9 +81,9 @@ def test_a_batch_that_waits_for_a_teacher_can_be_released() -> None:
         await asyncio.Event().wait()
         return []
 
-    async def run() -> Exception | None:
+    async def run() -> BaseException | None:
         replay: Any = FakeReplay(events, batches=1)
-        prefetch = Prefetch(replay, steps=9, teach=never)
+        prefetch = Prefetch(replay, steps=9, log=LOG, teach=never)
         await prefetch.sampled(0, asyncio.Event(), patience_seconds=5)
         await events.wait_for("teach")
         return await prefetch.release()

@@ -1,8 +1,8 @@
-"""The parts of benchmarks/staleness_quality.py that its table stands on."""
+"""The parts of benchmarks/staleness_quality that its table stands on."""
 
 import importlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,20 +18,15 @@ from slipstream.prompts import make_source
 from slipstream.records import Prompt
 from slipstream.tokens import load_tokens
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="session")
-def benchmark() -> Iterator[ModuleType]:
-    """The script as `python benchmarks/staleness_quality.py` finds it: beside its parts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module("staleness_quality")
+def benchmark() -> ModuleType:
+    return importlib.import_module("benchmarks.staleness_quality.__main__")
 
 
 @pytest.fixture(scope="session")
 def tables(benchmark: ModuleType) -> ModuleType:
-    return importlib.import_module("staleness_report")
+    return importlib.import_module("benchmarks.staleness_quality.report")
 
 
 def setting(benchmark: ModuleType, **changes: Any) -> Any:

@@ -21,8 +21,12 @@ from mutants.mutant import (
     run_tests,
 )
 from mutants.objective_mutants import OBJECTIVE_MUTANTS
+from slipstream.algorithms.spec import OBJECTIVES
 
 MUTANTS = (*OBJECTIVE_MUTANTS, *LOSS_MUTANTS, *ADVANTAGE_MUTANTS, *LEARNER_MUTANTS)
+
+WITHOUT_MUTANTS = {"gspo_token": "its function is that of gspo, and so are the mutants"}
+"""Objective → why no mutant is named after it."""
 
 Runs = dict[str, Future[tuple[Outcome, str]]]
 
@@ -62,6 +66,17 @@ def test_every_mutant_fits_the_sources_and_has_its_own_name() -> None:
         changed = mutant.apply((ROOT / mutant.path).read_text())
         compile(changed, mutant.file, "exec")
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 40
+
+
+def test_every_objective_has_a_mutant_that_is_named_after_it_or_a_reason() -> None:
+    named = {mutant.name.partition(":")[0] for mutant in OBJECTIVE_MUTANTS}
+    missing = set(OBJECTIVES) - named
+    assert missing == set(WITHOUT_MUTANTS), "add a mutant to objective_mutants.py for each of these"
+
+
+def test_an_objective_without_mutants_shares_its_function_with_one_that_has_some() -> None:
+    functions = {OBJECTIVES[kind].implementation for kind in OBJECTIVES if kind not in WITHOUT_MUTANTS}
+    assert {OBJECTIVES[kind].implementation for kind in WITHOUT_MUTANTS} <= functions
 
 
 def test_a_mutant_whose_text_is_gone_fails_loudly() -> None:

@@ -1,18 +1,12 @@
-"""The simulation of benchmarks/autoscaling.py, found as that script finds its parts: beside it."""
+"""The simulation of `python -m benchmarks.autoscaling`."""
 
 import importlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="session")
-def part() -> Iterator[Any]:
+def part() -> Any:
     """Imports a module of the benchmark."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module
+    return lambda name: importlib.import_module(f"benchmarks.autoscaling.{name}")

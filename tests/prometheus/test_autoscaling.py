@@ -17,7 +17,7 @@ Play = Callable[..., Any]
 @pytest.fixture(scope="module")
 def play(part: Any) -> Play:
     """Runs a fleet of one autoscaled pool for some hours; `shape` by its fields."""
-    simulation, fleet = part("autoscaling_simulation"), part("fleet")
+    simulation, fleet = part("simulation"), part("fleet")
 
     def run(hours: float, *, pools: tuple[str, ...] = ("spot",), shape: Any = None, **settings: Any) -> Any:
         settings.setdefault("signals", {pool: simulation.pressure(pool) for pool in pools})
@@ -76,7 +76,7 @@ def test_a_finished_run_needs_nobody(play: Play) -> None:
     ],
 )
 def test_every_scenario_of_the_benchmark_settles(part: Any, name: str, seed: int) -> None:
-    autoscaling = part("autoscaling")
+    autoscaling = part("__main__")
     scenario = autoscaling.SCENARIOS[name]
     found = autoscaling.measure(scenario, "pressure", seed=seed)
     needed = scenario.shape.needed_workers(longer=scenario.longer)
@@ -92,7 +92,7 @@ def test_the_scenarios_are_those_of_the_benchmark(part: Any) -> None:
         for mark in test_every_scenario_of_the_benchmark_settles.pytestmark  # type: ignore[attr-defined]
         if mark.name == "parametrize" and mark.args[0] == "name"
     ]
-    assert marks.args[1] == list(part("autoscaling").SCENARIOS)
+    assert marks.args[1] == list(part("__main__").SCENARIOS)
 
 
 @pytest.mark.chart
@@ -152,7 +152,7 @@ def test_the_default_window_of_kubernetes_never_lets_a_fleet_shrink(part: Any, p
 @pytest.mark.chart
 @pytest.mark.parametrize("rule", ["open slots", "buffer depth"])
 def test_rules_of_depth_flap_or_starve(part: Any, rule: str) -> None:
-    autoscaling = part("autoscaling")
+    autoscaling = part("__main__")
     steady = autoscaling.SCENARIOS["steady"]
     depth = autoscaling.measure(steady, rule, seed=0)
     ours = autoscaling.measure(steady, "pressure", seed=0)
@@ -163,7 +163,7 @@ def test_the_readme_recommends_what_is_simulated(part: Any) -> None:
     text = README.read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.S)
     told = yaml.safe_load(block)
-    simulation, (trigger,) = part("autoscaling_simulation"), told["triggers"]
+    simulation, (trigger,) = part("simulation"), told["triggers"]
     asked = simulation.QUERY.format(pool="POOL").replace('"training"', '"NS"').replace('"run"', '"RUN"')
     assert promql.parse(trigger["metadata"]["query"]).prettify() == promql.parse(asked).prettify()
     assert float(trigger["metadata"]["threshold"]) == 1

@@ -60,7 +60,7 @@ def expected(store: Any, name: str, time: float) -> list[dict[str, Any]]:
 
 @pytest.mark.chart
 def test_every_recorded_sample_is_the_one_that_prometheus_records(part: Any, tmp_path: Path) -> None:
-    simulation, fleet = part("autoscaling_simulation"), part("fleet")
+    simulation, fleet = part("simulation"), part("fleet")
     found = simulation.Simulation(
         shape=fleet.Shape(start_seconds=120, train_seconds=45, steps=40),
         signals={pool: simulation.pressure(pool) for pool in ("spot", "reserved")},

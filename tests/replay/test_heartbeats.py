@@ -11,6 +11,7 @@ from slipstream.replay.gauges import sweep
 from slipstream.replay.values import LeaseRequest, Slot
 from slipstream.replay.waiting import finish_or_undo
 from slipstream.telemetry.logs import Log
+from slipstream.v1 import replay_pb2 as pb
 
 LEASE = 0.3
 
@@ -241,3 +242,16 @@ async def test_activity_names_the_workers_the_oldest_lease_and_the_first_failure
     assert 0.2 <= activity.oldest_lease_seconds < 5
     assert all(0 <= worker.silent_seconds < 5 for worker in activity.workers)
     assert activity.ledger.running == 2
+    assert {worker.kind for worker in activity.workers} == {pb.WORKER_KIND_ACTOR}
+
+
+@scenario()
+async def test_activity_tells_rollouts_from_actors(replay: Driver) -> None:
+    await replay.lease(worker="actor-0", serving=3)
+    rollout = pb.ListedRollout(worker_id="rollout-0", address="127.0.0.1:5", status={"serving_version": 4})
+    await replay.stub.ReportRollout(pb.ReportRolloutRequest(rollout=rollout))
+    activity = await replay.activity()
+    assert [(worker.worker_id, worker.kind, worker.serving_version) for worker in activity.workers] == [
+        ("actor-0", pb.WORKER_KIND_ACTOR, 3),
+        ("rollout-0", pb.WORKER_KIND_ROLLOUT, 4),
+    ]

@@ -110,6 +110,7 @@ class FakeEngine:
         self.errors.setdefault(call, []).append(error)
 
     kv_cache_usage = 0.0
+    preemptions = 0
 
     async def sample(
         self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""

@@ -3,7 +3,6 @@
 import importlib
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BENCHMARKS = ROOT / "benchmarks"
 NAMES = (
     *("quickstart", "async", "weights", "learner_step", "verifier", "isolation", "replay", "autoscaling"),
     *("objectives", "operations", "staleness", "distillation", "math_answers"),
@@ -21,11 +19,9 @@ PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
 
 
 @pytest.fixture(scope="module")
-def part() -> Iterator[Any]:
-    """Imports a module as `python benchmarks/figures.py` finds it: beside the script."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module
+def part() -> Any:
+    """Imports a module that the benchmarks share."""
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +89,13 @@ def test_every_place_for_a_figure_is_declared(figures: ModuleType) -> None:
 
 
 def test_every_benchmark_that_the_pages_name_is_that_of_a_figure(figures: ModuleType) -> None:
-    scripts = {name for page in PAGES for name in re.findall(r"benchmarks/(\w+\.py)", page.read_text())}
-    assert scripts <= {"figures.py", *(figure.command[0] for figure in figures.FIGURES)}
+    modules = {name for page in PAGES for name in re.findall(r"benchmarks[./](\w+)", page.read_text())}
+    assert len(modules) > 10
+    assert modules - {"md", "html"} <= {"figures", *(figure.command[0] for figure in figures.FIGURES)}
 
 
 def figure_of(figures: ModuleType, **changes: Any) -> Any:
-    settings = {"name": "one", "command": ("x.py", "--to", "{commit}"), "quick": (), "measures": ("code",)}
+    settings = {"name": "one", "command": ("x", "--to", "{commit}"), "quick": (), "measures": ("code",)}
     return figures.Figure(**{**settings, "bounds": (), **changes})
 
 
@@ -127,9 +124,9 @@ def test_a_page_without_its_two_markers_is_refused(figures: ModuleType, page: st
 
 def test_a_full_run_names_the_commit_and_a_short_one_has_its_own_arguments(figures: ModuleType) -> None:
     figure = figure_of(figures, quick=("--few",))
-    script = str(BENCHMARKS / "x.py")
-    assert figure.arguments(quick=False, commit="abcdef1") == [script, "--to", "abcdef1"]
-    assert figure.arguments(quick=True, commit="abcdef1") == [script, "--few"]
+    module = ("-m", "benchmarks.x")
+    assert figure.arguments(quick=False, commit="abcdef1") == [*module, "--to", "abcdef1"]
+    assert figure.arguments(quick=True, commit="abcdef1") == [*module, "--few"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import argparse
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +34,18 @@ STATED = {
 
 
 @pytest.fixture(scope="module")
-def part() -> Iterator[Any]:
-    """Imports a module as a benchmark finds it: beside the script."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module
+def part() -> Any:
+    """Imports a module of the benchmarks."""
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
 
 
 def jobs(part: Any) -> dict[str, RunConfig]:
     """The jobs of all benchmarks that run or train one."""
-    asynchronous, overlap, staleness = part("async_vs_sync"), part("overlap"), part("staleness_quality")
+    asynchronous, overlap, staleness = (
+        part("async_vs_sync"),
+        part("overlap"),
+        part("staleness_quality.__main__"),
+    )
     sizes = argparse.Namespace(steps=3, layers=2, width=64, group_size=2)
     setting = staleness.Setting(objective="ppo_clip", depth=2, seed=0, steps=3, groups=3, learning_rate=1e-3)
     given: dict[str, Mapping[str, Any]] = {
@@ -67,7 +69,9 @@ def test_no_job_filters_or_shapes_its_batches(part: Any) -> None:
         assert shaping == Shaping(), name
 
 
-@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("*.py")))
+@pytest.mark.parametrize(
+    "script", sorted(str(path.relative_to(BENCHMARKS)) for path in BENCHMARKS.rglob("*.py"))
+)
 def test_no_benchmark_reads_an_example_but_that_of_the_example(script: str) -> None:
     text = (BENCHMARKS / script).read_text(encoding="utf-8")
     assert script in OF_EXAMPLES or not re.search(r'examples["/]', text)

@@ -76,3 +76,84 @@ def test_a_task_is_cancelled_when_the_stop_comes_before_its_end() -> None:
         return task.done
 
     assert asyncio.run(run())
+
+
+def unlogged(act: Callable[[BackgroundTask[None]], Coroutine[Any, Any, object]]) -> tuple[object, str]:
+    """Return what an act on a failing, unlogged task returns, and the log."""
+    log = Log(pod="p", stream=io.StringIO())
+
+    async def run() -> object:
+        task = BackgroundTask.begin_unlogged(_fails_soon(), "copying", log)
+        await asyncio.sleep(0.005)
+        result = await act(task)
+        await asyncio.sleep(0.03)
+        return result
+
+    result = asyncio.run(run())
+    assert isinstance(log.stream, io.StringIO)
+    return result, log.stream.getvalue()
+
+
+async def _fails_soon() -> None:
+    await asyncio.sleep(0.015)
+    raise ValueError("no good")
+
+
+def test_the_failure_of_an_unlogged_task_is_raised_by_settle_and_not_logged() -> None:
+    async def settle(task: BackgroundTask[None]) -> None:
+        with pytest.raises(ValueError, match="no good"):
+            await task.settle()
+        await task.drop()
+
+    assert unlogged(settle) == (None, "")
+
+
+def test_the_failure_of_an_unlogged_task_is_returned_by_end() -> None:
+    async def end(task: BackgroundTask[None]) -> BaseException | None:
+        await asyncio.sleep(0.02)
+        assert task.failed
+        return await task.end()
+
+    failure, log = unlogged(end)
+    assert (repr(failure), log) == ("ValueError('no good')", "")
+
+
+def test_a_failure_that_nobody_has_seen_is_logged_when_the_task_is_dropped() -> None:
+    async def drop(task: BackgroundTask[None]) -> None:
+        await asyncio.sleep(0.02)
+        await task.drop()
+
+    assert 'warning p: copying failed error="ValueError: no good"' in unlogged(drop)[1]
+
+
+def test_a_shielded_task_goes_on_when_its_caller_is_cancelled_and_its_failure_is_logged() -> None:
+    async def cancelled(task: BackgroundTask[None]) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(task.settle_shielded(), 0.001)
+        assert not task.done
+
+    assert 'warning p: copying failed error="ValueError: no good"' in unlogged(cancelled)[1]
+
+
+def test_the_wait_for_a_task_ends_with_an_event_or_after_the_seconds() -> None:
+    async def wait(task: BackgroundTask[None]) -> tuple[bool, bool, bool]:
+        stop = asyncio.Event()
+        nothing = await task.wait(stop, seconds=0.001)
+        stop.set()
+        event = await task.wait(stop)
+        ended = await task.wait(asyncio.Event())
+        return nothing, event, ended
+
+    assert unlogged(wait)[0] == (False, True, True)
+
+
+def test_a_task_leaves_the_set_that_keeps_it_when_it_ends() -> None:
+    async def keep(task: BackgroundTask[None]) -> tuple[int, int]:
+        tasks = set[BackgroundTask[None]]()
+        task.keep_in(tasks)
+        kept = len(tasks)
+        await task.wait()
+        await asyncio.sleep(0)
+        return kept, len(tasks)
+
+    assert unlogged(keep)[0] == (1, 0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from slipstream.config.rewards import RewardModelConfig
 from slipstream.records import Outcome, Prompt
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.verifier.models.batches import Batches
 from slipstream.verifier.reward import Verdict
@@ -43,10 +44,13 @@ def test_a_reply_that_is_none_is_an_error_and_the_next_answer_is_scored_too(
     tmp_path: Path, reply: dict[str, Any], says: str
 ) -> None:
     async def run() -> tuple[list[Verdict], bool]:
-        config = RewardModelConfig(name="reward_model", path=tmp_path)
-        batches, process = Batches(config, log=Log(pod="verifier", stream=io.StringIO())), Confused(reply)
+        config, log = (
+            RewardModelConfig(name="reward_model", path=tmp_path),
+            Log(pod="v", stream=io.StringIO()),
+        )
+        batches, process = Batches(config, log=log), Confused(reply)
         batches._process = process  # type: ignore[assignment]
-        batches._loop = asyncio.create_task(batches._work())
+        batches._loop = BackgroundTask.begin(batches._work(), "scoring", log)
         async with asyncio.timeout(20):
             first = await batches.one(PROMPT, "1")
             batches._process = Confused(reply)  # type: ignore[assignment]

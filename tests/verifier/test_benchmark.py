@@ -1,10 +1,7 @@
-"""The loads of benchmarks/verifier.py: a verifier of each starts, and scores as the load says is right."""
+"""The loads of benchmarks/verifier: a verifier of each starts, and scores as the load says is right."""
 
 import asyncio
-import importlib.util
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+import importlib
 from typing import Any
 
 import pytest
@@ -12,25 +9,12 @@ from slipstream.config import parse_config
 from slipstream.verifier.servicer import VerifierServicer
 from verifier.scoring import Bench
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "verifier.py"
 KINDS = ("exact_match", "countdown", "format", "math", "math_algebra", "code_tests", "custom")
 
 
 @pytest.fixture(scope="module")
-def loads() -> Iterator[Any]:
-    """As `python benchmarks/verifier.py` finds its parts: beside it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPT.parent)
-        yield loaded().LOADS
-
-
-def loaded() -> Any:
-    spec = importlib.util.spec_from_file_location("verifier_benchmark", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def loads() -> Any:
+    return importlib.import_module("benchmarks.verifier.__main__").LOADS
 
 
 @pytest.mark.parametrize("kind", KINDS)

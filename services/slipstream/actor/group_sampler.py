@@ -63,6 +63,7 @@ class GroupSampler:
             Purpose.EVALUATION: evaluating,
         }
         self._seed = seed
+        metrics.count("completions_continued_total", 0)  # Prometheus sees no rise in a counter that appears
 
     async def generate(self, lease: Lease, sampler: Sampler) -> "Generated":
         """Sample the completions of a lease; none if the prompt is too long. Errors: those of `sampler`."""

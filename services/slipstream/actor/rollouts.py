@@ -37,6 +37,8 @@ class Rollout:
     channel: grpc.aio.Channel
     status: RolloutStatus
     stream: RolloutStream | None = None
+    heard: bool = False
+    """Whether it has sent a message."""
     groups: set[str] = field(default_factory=set)
     """Groups of this actor that have a place here."""
     full_until: float = 0.0
@@ -185,7 +187,7 @@ class Rollouts:
         )
 
     def _heard(self, rollout: Rollout, status: RolloutStatus) -> None:
-        before, rollout.status = rollout.status, status
+        before, rollout.status, rollout.heard = rollout.status, status, True
         if before != status:
             self._follow_version()
             self._notify()
@@ -193,8 +195,8 @@ class Rollouts:
     def _lost(self, rollout: Rollout, reason: str) -> None:
         if self._rollouts.get(rollout.name) is rollout:
             drained = rollout.status.draining
-            self._metrics.count("rollouts_lost_total", reason="drained" if drained else "lost")
-            if rollout.groups or drained or rollout.status.serving:
+            if rollout.heard:
+                self._metrics.count("rollouts_lost_total", reason="drained" if drained else "lost")
                 self._log.warning(
                     "lost a rollout", rollout=rollout.name, groups=len(rollout.groups), reason=reason
                 )

@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from slipstream.algorithms.spec.checks import require_positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBaselines:
     """Exponential moving average of the reward of each key (in a run, the task).
 
@@ -16,16 +14,30 @@ class RunningBaselines:
     rewards (withheld completions) are ignored.
     """
 
-    averages: Mapping[str, float] = field(default_factory=dict)
+    __slots__ = ("_averages",)
 
-    def __post_init__(self) -> None:
-        for key, average in self.averages.items():
+    def __init__(self, *, averages: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Copy the averages. Errors: ValueError for a key that is no string, or an infinite value."""
+        for key, average in averages.items():
             if not isinstance(key, str):
                 raise ValueError(f"averages: got the key {key!r}, needs strings")
             number = isinstance(average, int | float) and not isinstance(average, bool)
             if not number or not math.isfinite(average):
                 raise ValueError(f"averages: got {average!r} for {key!r}, needs a finite number")
-        object.__setattr__(self, "averages", MappingProxyType(dict(self.averages)))
+        self._averages = MappingProxyType(dict(averages))
+
+    @property
+    def averages(self) -> Mapping[str, float]:
+        """The average reward of each key, read-only."""
+        return self._averages
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunningBaselines) and self._averages == other._averages
+
+    __hash__ = None  # type: ignore[assignment]  # the averages are a dictionary
+
+    def __repr__(self) -> str:
+        return f"RunningBaselines(averages={dict(self._averages)!r})"
 
     def of(self, keys: Sequence[str], rewards: Sequence[float]) -> list[float]:
         """Return the baseline of each completion before this batch. Call `after` when the batch is scored.

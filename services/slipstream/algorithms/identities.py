@@ -1,17 +1,14 @@
-"""Identities that every objective has to satisfy, tested on random batches: `slipstream algorithms check`.
+"""Identities that every objective and every advantage has to satisfy, tested on random batches.
 
-Run as `python -m slipstream.algorithms.identities check|call AXIS SECTION`. AXIS is `objective` or
-`advantage`, and SECTION is this section of a run in JSON. `check` prints which identities hold, and its exit
-status is 1 when one does not. `call` only calls the function, and prints why it cannot be used.
+`slipstream algorithms check` tests those of an objective, and `slipstream validate` those of own functions.
 
 Suffixes: _T packed tokens, _B sequences, _K tokens of the vocabulary.
 """
 
-import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
@@ -20,9 +17,10 @@ from slipstream.algorithms.advantages import group_advantages
 from slipstream.algorithms.aggregation import count
 from slipstream.algorithms.loss import policy_loss
 from slipstream.algorithms.objectives import TopK
-from slipstream.algorithms.resolve import resolve_advantage, resolve_loss, with_kind
-from slipstream.algorithms.spec import Aggregation, Dppo, LossSpec, Objective, Pg
+from slipstream.algorithms.spec import Advantage, Aggregation, Dppo, LossSpec, Objective, Pg
+from slipstream.algorithms.trial_report import Identity
 
+AGAINST: Final = "near the ratio 1, no token's gradient is against its advantage"
 LENGTHS: Final = (5, 3, 1, 6, 2, 4)
 """Tokens of the sequences of a batch."""
 SEEDS: Final = (0, 1, 2)
@@ -30,17 +28,34 @@ TOLERANCE: Final = 1e-9
 """Largest difference of two equal gradients in float64, as a share of the largest slope."""
 FAR: Final = 80.0
 """Log ratio, in nats, at which loss and gradient must be finite in float32."""
+NEAR: Final = 1e-5
+"""Log ratio, in nats, at which the gradient must still be close to that on policy."""
+NEAR_TOLERANCE: Final = 1e-3
+"""Largest difference of these gradients, as a share of the largest slope."""
+DRIFTS: Final = (0.0, 0.01, -0.01, 0.1, -0.1)
+"""Log ratios, in nats, at which no gradient may be against its advantage: the ratios 0.9 to 1.1.
+
+They are small, so that a penalty on the ratio within an objective does not outweigh the advantage.
+"""
+LEAST_ADVANTAGE: Final = 0.5
+"""Least size of an advantage there."""
 TOP: Final = 3
 """K of the random top-K logprobs, for the divergences of dppo that read some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """One identity, and why it does not hold."""
+class Law:
+    """An identity that has not been tested yet."""
 
     name: str
-    failure: str = ""
-    """Empty where it holds."""
+    test: Callable[[], str]
+    """Returns why the identity does not hold; an empty text where it holds."""
+    severity: Literal["error", "note"] = "note"
+    """See `Identity.severity`."""
+
+    def tested(self) -> Identity:
+        """Test it. Errors: what the function raises."""
+        return Identity(name=self.name, failure=self.test(), severity=self.severity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,43 +83,68 @@ class Batch:
 
 def identities(objective: Objective) -> list[Identity]:
     """Test every identity on several random batches. Errors: what the objective's function raises."""
+    return [law.tested() for law in objective_laws(objective)]
+
+
+def objective_laws(objective: Objective) -> list[Law]:
+    """Return the identities of an objective, each to be tested on several random batches."""
     tests: dict[str, Callable[[Objective, Batch], str]] = {
         "on policy, the gradient is the plain policy gradient": _on_policy,
+        "close to the ratio 1, the gradient is close to that on policy": _near,
+        AGAINST: _against,
         "masked tokens have no gradient, and change nothing": _masked,
         "any packing and any split into microbatches give the same gradient": _packing,
         "advantages times 3 give the gradient times 3": _scale,
         f"loss and gradient are finite at log ratios of ±{FAR:g}": _far,
     }
-    results = []
-    for name, test in tests.items():
-        failures = (test(objective, _random_batch(seed)) for seed in SEEDS)
-        results.append(Identity(name=name, failure=next((text for text in failures if text), "")))
-    return results
+    return [
+        Law(
+            name=name,
+            test=partial(_first_failure, test, objective),
+            severity="error" if name == AGAINST else "note",
+        )
+        for name, test in tests.items()
+    ]
 
 
-def why_unusable(section: Mapping[str, Any], *, axis: str) -> str:
-    """Return why a function cannot be imported, called or trained with; empty where it can be.
+def advantage_laws(advantage: Advantage) -> list[Law]:
+    """Return the identities of an advantage of completions."""
+    name = "of two answers of a group with equal lengths, a higher reward gives no lower advantage"
+    return [Law(name=name, test=partial(_against_rewards, advantage))]
 
-    section: the `objective` or `advantage` of a run, as axis says.
-    """
-    try:
-        if axis == "objective":
-            _gradient(_objective(section), _random_batch(0))
-        else:
-            rewards, groups = torch.tensor([1.0, 0.0, 0.5, 0.0]), torch.tensor([0, 0, 1, 1])
-            group_advantages(resolve_advantage(section), rewards, groups, lengths=torch.tensor([3, 4, 2, 6]))
-    except Exception as error:  # the function is the user's, and may raise anything
-        return _described(error)
+
+def call_objective(objective: Objective) -> None:
+    """Compute a gradient of one batch. Errors: what the objective's function raises."""
+    _gradient(objective, _random_batch(0))
+
+
+def call_advantage(advantage: Advantage) -> None:
+    """Compute the advantages of one batch. Errors: what the advantage's function raises."""
+    _advantages(advantage, [1.0, 0.0, 0.5, 0.0])
+
+
+def _first_failure(test: Callable[[Objective, Batch], str], objective: Objective) -> str:
+    failures = (test(objective, _random_batch(seed)) for seed in SEEDS)
+    return next((text for text in failures if text), "")
+
+
+def _against_rewards(advantage: Advantage) -> str:
+    rewards = [1.0, -1.0, 0.25, 0.5]
+    advantages = _advantages(advantage, rewards).tolist()
+    for i, j in ((1, 0), (2, 3)):
+        if advantages[i] > advantages[j]:
+            return (
+                f"the reward {rewards[j]:g} has the advantage {advantages[j]:.4g}, and the lower reward "
+                f"{rewards[i]:g} of the same group has {advantages[i]:.4g}"
+            )
     return ""
 
 
-def _described(error: Exception) -> str:
-    """The message of an error; a ValueError explains itself, others need their type."""
-    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-
-
-def _objective(section: Mapping[str, Any]) -> Objective:
-    return resolve_loss({"objective": with_kind(section), "aggregation": "token_mean"}).objective
+def _advantages(advantage: Advantage, rewards: Sequence[float]) -> Tensor:
+    """The advantages of four answers in two groups."""
+    return group_advantages(
+        advantage, torch.tensor(rewards), torch.tensor([0, 0, 1, 1]), lengths=torch.tensor([4, 4, 4, 4])
+    )
 
 
 def _random_batch(seed: int) -> Batch:
@@ -172,18 +212,54 @@ def _top_k(batch: Batch) -> TopK:
     )
 
 
-def _on_policy(objective: Objective, batch: Batch) -> str:
-    fresh = replace(
+def _fresh(batch: Batch) -> Batch:
+    """The batch with the anchor at the current policy, and routers that did not move."""
+    return replace(
         batch,
         anchor_T=batch.logprobs_T,
         top_anchor_TK=batch.top_TK,
         router_shift_T=torch.ones_like(batch.router_shift_T),
     )
+
+
+def _on_policy(objective: Objective, batch: Batch) -> str:
+    fresh = _fresh(batch)
     for kind in ("token_mean", "seq_mean_token_mean"):
         expected_T = _gradient(Pg(), fresh, kind=kind)
         difference = _difference(_gradient(objective, fresh, kind=kind), expected_T)
         if difference:
             return difference
+    return ""
+
+
+def _near(objective: Objective, batch: Batch) -> str:
+    """A jump at the ratio 1 would let the rounding errors of two engines decide which tokens train."""
+    fresh = _fresh(batch)
+    expected_T = _gradient(objective, fresh)
+    for drift in (NEAR, -NEAR):
+        moved = replace(fresh, anchor_T=fresh.logprobs_T - drift)
+        difference = _difference(_gradient(objective, moved), expected_T, share=NEAR_TOLERANCE)
+        if difference:
+            return f"at the log ratio {drift:g} {difference}"
+    return ""
+
+
+def _against(objective: Objective, batch: Batch) -> str:
+    """The loss of a token may not rise with its logprob where A > 0, nor fall where A < 0; 0 is a dropped
+    token."""
+    fresh, A_B = _fresh(batch), batch.advantages_B
+    fresh = replace(fresh, advantages_B=A_B + LEAST_ADVANTAGE * A_B.sign())
+    for drift in DRIFTS:
+        moved = replace(fresh, anchor_T=fresh.logprobs_T - drift)
+        gradient_T, A_T = _gradient(objective, moved), moved.advantages_B[moved.ids_T]
+        against_T = gradient_T * A_T.sign()
+        t = int(against_T.nan_to_num().argmax())
+        if float(against_T[t]) > TOLERANCE * _largest(gradient_T):
+            moves = "lowers" if float(A_T[t]) > 0 else "raises"
+            return (
+                f"at the log ratio {drift:g} a token with the advantage {float(A_T[t]):.3g} has the slope "
+                f"{float(gradient_T[t]):.3g}, which {moves} its logprob"
+            )
     return ""
 
 
@@ -239,38 +315,11 @@ def _largest(gradient_T: Tensor) -> float:
     return float(gradient_T.abs().max())
 
 
-def _difference(got_T: Tensor, expected_T: Tensor) -> str:
-    """Where two gradients differ most; empty where they are equal."""
-    bound = TOLERANCE * max(_largest(expected_T), 1e-12)
+def _difference(got_T: Tensor, expected_T: Tensor, *, share: float = TOLERANCE) -> str:
+    """Where two gradients differ most; empty where they differ by this share of the largest slope at most."""
+    bound = share * max(_largest(expected_T), 1e-12)
     off_T = (got_T - expected_T).abs()
     if bool((off_T <= bound).all()):
         return ""
     t = int(off_T.nan_to_num(nan=torch.inf).argmax())
     return f"the slope of token {t} is {float(got_T[t]):.6g}, expected is {float(expected_T[t]):.6g}"
-
-
-def _print_check(section: Mapping[str, Any]) -> int:
-    try:
-        results = identities(_objective(section))
-    except Exception as error:  # the function is the user's, and may raise anything
-        print(f"cannot be used: {_described(error)}")
-        return 1
-    for identity in results:
-        print(f"  {'fails' if identity.failure else 'holds'}  {identity.name}")
-        if identity.failure:
-            print(f"         {identity.failure}")
-    return int(any(identity.failure for identity in results))
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0 where every identity holds, or the function was called."""
-    action, axis, text = arguments
-    section = json.loads(text)
-    if action == "check":
-        return _print_check(section)
-    print(json.dumps({"unusable": why_unusable(section, axis=axis)}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -22,6 +22,7 @@ from slipstream.algorithms.spec import (
     Objective,
     TopEntropy,
 )
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.kinds import CUSTOM, every_kind
 
 Spec = TypeVar("Spec")
@@ -88,7 +89,9 @@ def resolve_loss(spec: Mapping[str, Any] | LossSpec) -> LossSpec:
 def preset_named(name: object) -> Preset:
     """Return the preset. Raises ValueError for an unknown name, with the nearest one."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise ValueError(f"preset: got {name!r}, needs one of {', '.join(PRESETS)}{nearest(name, PRESETS)}")
+        raise InvalidPart(
+            "preset", f"got {name!r}, needs one of {', '.join(PRESETS)}{nearest(name, PRESETS)}"
+        )
     return PRESETS[name]
 
 
@@ -112,13 +115,13 @@ def _objective(spec: Mapping[str, Any], preset: Preset | None) -> Objective:
         objective: Objective = _of_kind("objective", with_kind(spec["objective"]), every_kind(Objective))
         return objective
     if preset is None:
-        raise ValueError(f"loss: got the keys {sorted(spec)}, needs preset or objective")
+        raise InvalidPart("loss", f"got the keys {sorted(spec)}, needs preset or objective")
     return preset.objective
 
 
 def _corrections(spec: Mapping[str, Any], preset: Preset | None) -> tuple[Correction, ...]:
     if "correction" in spec and "corrections" in spec:
-        raise ValueError("corrections: got correction as well, needs one of the two")
+        raise InvalidPart("corrections", "got correction as well, needs one of the two")
     if "correction" not in spec and "corrections" not in spec:
         return preset.corrections if preset else ()
     corrections = spec.get("correction", spec.get("corrections"))
@@ -135,15 +138,15 @@ def _part(name: str, cls: type[Spec], spec: Mapping[str, Any], preset: Preset | 
 
 def _aggregation(spec: Mapping[str, Any], preset: Preset | None) -> Aggregation:
     if "aggregation" not in spec and preset is None:
-        raise ValueError(f"loss: got the keys {sorted(spec)}, needs preset or aggregation")
+        raise InvalidPart("loss", f"got the keys {sorted(spec)}, needs preset or aggregation")
     aggregation = spec.get("aggregation", preset and preset.aggregation)
     if isinstance(aggregation, Aggregation):
         aggregation = {"kind": aggregation.kind, "max_tokens": aggregation.max_tokens}
     parts = dict(aggregation) if isinstance(aggregation, Mapping) else {"kind": aggregation}
     if spec.get("max_tokens") is not None:
         if parts.get("max_tokens") not in (None, spec["max_tokens"]):
-            raise ValueError(
-                f"max_tokens: got {spec['max_tokens']!r}, and the aggregation says {parts['max_tokens']!r}"
+            raise InvalidPart(
+                "max_tokens", f"got {spec['max_tokens']!r}, and the aggregation says {parts['max_tokens']!r}"
             )
         parts["max_tokens"] = spec["max_tokens"]
     return _build("aggregation", {"kind": None, **parts}, Aggregation)
@@ -154,10 +157,12 @@ def _of_kind(what: str, spec: object, table: Mapping[str, type[Spec]]) -> Spec:
         if isinstance(spec, cls):
             return spec
     if not isinstance(spec, Mapping):
-        raise ValueError(f"{what}: got {spec!r}, needs a mapping such as {{'kind': {next(iter(table))!r}}}")
+        raise InvalidPart(what, f"got {spec!r}, needs a mapping such as {{'kind': {next(iter(table))!r}}}")
     kind = spec.get("kind")
     if not isinstance(kind, str) or kind not in table:
-        raise ValueError(f"{what}.kind: got {kind!r}, needs one of {', '.join(table)}{nearest(kind, table)}")
+        raise InvalidPart(
+            f"{what}.kind", f"got {kind!r}, needs one of {', '.join(table)}{nearest(kind, table)}"
+        )
     return _build(f"{what} {kind}", spec, table[kind], kind=kind)
 
 
@@ -165,13 +170,13 @@ def _build(what: str, spec: object, cls: type[Spec], *, kind: str = "") -> Spec:
     if isinstance(spec, cls):
         return spec
     if not isinstance(spec, Mapping):
-        raise ValueError(f"{what}: got {spec!r}, needs a mapping of its fields")
+        raise InvalidPart(what, f"got {spec!r}, needs a mapping of its fields")
     parameters = fields(cls)  # type: ignore[arg-type]
     _require_known(what, spec, (field.name for field in parameters), kind=kind)
     for field in parameters:
         needed = field.default is MISSING and field.default_factory is MISSING
         if needed and field.name not in spec:
-            raise ValueError(f"{what}.{field.name}: got nothing, needs a value")
+            raise InvalidPart(f"{what}.{field.name}", "got nothing, needs a value")
     return cls(**spec)
 
 
@@ -181,7 +186,7 @@ def _require_known(what: str, spec: Mapping[str, Any], allowed: Iterable[str], *
         if key in allowed:
             continue
         reason = why_misplaced(kind, key) if what.startswith("objective") else None
-        raise ValueError(
-            f"{what}: got the key {key!r}, needs only {', '.join(allowed)}"
-            + (f"; {reason}" if reason else nearest(key, allowed))
+        hint = "" if reason else nearest(key, allowed)
+        raise InvalidPart(
+            what, f"got the key {key!r}, needs only {', '.join(allowed)}{hint}", remedy=reason or ""
         )

@@ -30,6 +30,7 @@ from pathlib import Path
 from slipstream import __version__
 from slipstream.cli.clusters.cluster import add_cluster
 from slipstream.cli.clusters.probe import add_probe
+from slipstream.cli.completion import answer_shell
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError, UsageError
 from slipstream.cli.score import add_score
@@ -40,7 +41,9 @@ USAGE_ERROR, FAILED, KILLED = 2, 1, 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status. An error becomes one message on stderr."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    answer_shell(parser)
+    arguments = parser.parse_args(argv)
     _take_config_from_options(arguments)
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:

@@ -2,8 +2,6 @@
 
 import inspect
 import json
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
@@ -39,7 +37,8 @@ from slipstream.algorithms.spec.checks import checked_fields
 from slipstream.algorithms.spec.kinds import CUSTOM, every_kind
 from slipstream.algorithms.spec.notes import field_notes
 from slipstream.cli.axes import in_effect, shaping_parts, shaping_text, spec_text
-from slipstream.cli.errors import UsageError
+from slipstream.cli.errors import RunFailed, UsageError
+from slipstream.cli.own_functions import TrialFailed, try_section
 
 PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
     "objective": every_kind(Objective),
@@ -92,10 +91,11 @@ def algorithms_command(name: str | None, function: str | None, arguments: Sequen
 
 
 def check_command(function: str, arguments: Mapping[str, Any]) -> int:
-    """Print which identities an objective satisfies; 1 where one does not hold. The process needs torch.
+    """Print which identities an objective satisfies; 1 where one does not hold. A child process needs torch.
 
     function: `package.module:function`, or the kind of an objective of this package.
-    Errors: UsageError for an unknown kind, with the nearest.
+    Errors: UsageError for an unknown kind, with the nearest, and for a function that cannot be used;
+    RunFailed if the child process fails.
     """
     if ":" in function:
         section = {"kind": CUSTOM, "function": function, "arguments": dict(arguments)}
@@ -107,8 +107,19 @@ def check_command(function: str, arguments: Mapping[str, Any]) -> int:
             f"objective{nearest(function, OBJECTIVES)}"
         )
     print(function, flush=True)
-    command = [sys.executable, "-m", "slipstream.algorithms.identities", "check", "objective"]
-    return subprocess.call([*command, json.dumps(section)])
+    try:
+        report = try_section(json.dumps(section), axis="objective")
+    except TrialFailed as error:
+        raise RunFailed(f"algorithms check: {error}") from error
+    wrong = report.unusable
+    if wrong is not None:
+        remedy = f"; {wrong.remedy}" if wrong.remedy else ""
+        raise UsageError(f"algorithms check: {wrong.key}: {wrong.reason}{remedy}")
+    for identity in report.identities:
+        print(f"  {'fails' if identity.failure else 'holds'}  {identity.name}")
+        if identity.failure:
+            print(f"         {identity.failure}")
+    return int(any(identity.failure for identity in report.identities))
 
 
 def overview() -> str:

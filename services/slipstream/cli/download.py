@@ -20,9 +20,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("repository", help="repository of the hub, as organisation/name")
     parser.add_argument("revision", help="commit or tag")
     parser.add_argument("directory", type=Path, help="directory to fill")
+    parser.add_argument(
+        "--without-weights", action="store_true", help="load the configuration and the tokenizer alone"
+    )
     arguments = parser.parse_args(argv)
     try:
-        load_once(arguments.repository, arguments.revision, arguments.directory, say=_say)
+        load_once(
+            arguments.repository,
+            arguments.revision,
+            arguments.directory,
+            say=_say,
+            weights=not arguments.without_weights,
+        )
     except (HubError, OSError) as error:
         print(f"slipstream download: {error}", file=sys.stderr)
         return 1

@@ -246,6 +246,7 @@ def _message(error: Any) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """Return the innermost reason, without the objects that urllib3 prints around it."""
-    text = str(getattr(error, "reason", None) or error)
-    return " ".join(text.rsplit("object at", 1)[-1].split(": ", 1)[-1].split())
+    """Return the innermost reason: urllib3 names its connection objects in the text of the outer errors."""
+    while isinstance(inner := getattr(error, "reason", None) or error.__cause__, Exception):
+        error = inner
+    return " ".join((getattr(error, "strerror", None) or str(error)).split())

@@ -26,7 +26,7 @@ def fixed_ports(config: RunConfig) -> list[tuple[str, str, int]]:
     ports.append(("weights.port", config.weights.host, config.weights.port))
     if config.telemetry.port:
         services = len(sections) + (config.algorithm.resolved_distillation() is not None)
-        pods = range(services + config.rollout.workers)
+        pods = range(services + config.rollout.workers + config.actor.workers)
         ports += [("telemetry.port", config.telemetry.host, config.telemetry.port + pod) for pod in pods]
     return [row for row in ports if row[2]]
 
@@ -76,10 +76,24 @@ def _weights_host(config: RunConfig) -> Iterator[Problem]:
     if config.weights.host in WILDCARDS:
         yield Problem(
             key="weights.host",
-            reason=f"is {config.weights.host!r}, which stands for all addresses, and workers "
+            reason=f"is {config.weights.host!r}, which stands for all addresses, and rollouts "
             "need one to connect to",
             remedy="set SLIPSTREAM_WEIGHTS_HOST to the address of the learner's pod",
         )
+
+
+def _rollout_host(config: RunConfig) -> Iterator[Problem]:
+    host = config.rollout.host
+    if host is None:
+        return
+    if host in WILDCARDS:
+        yield Problem(
+            key="rollout.host",
+            reason=f"is {host!r}, which stands for all addresses, and actors need one to connect to",
+            remedy="set SLIPSTREAM_ROLLOUT_HOST to the address of the rollout's pod, or leave it out",
+        )
+    elif config.rpc.tls is None and not config.rpc.plaintext and not is_loopback(f"{host}:0"):
+        yield Problem(key="rollout.host", reason=f"{host} {REASON}", remedy=REMEDY)
 
 
 def _ports(config: RunConfig) -> Iterator[Problem]:
@@ -116,6 +130,7 @@ ADDRESS_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
     _redis,
     _redis_access,
     _weights_host,
+    _rollout_host,
     _ports,
     _plaintext_beyond_loopback,
 )

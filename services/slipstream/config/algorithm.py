@@ -32,9 +32,7 @@ from slipstream.algorithms.spec import (
     TopEntropy,
 )
 from slipstream.algorithms.telescope import Translation, translate
-from slipstream.config.reference import Reference, as_given
-
-__all__ = ["AlgorithmConfig", "Reference"]
+from slipstream.config.paths import HomePath
 
 SAFE_SHARE: Final = 0.8
 """Where the soft punishment of length starts, as a share of the budget (DAPO's 16384 of 20480)."""
@@ -55,6 +53,30 @@ CorrectionsConfig = Annotated[
     tuple[CorrectionConfig, ...],
     BeforeValidator(_one_or_many, json_schema_input_type=CorrectionConfig | tuple[CorrectionConfig, ...]),
 ]
+
+
+class Reference(BaseModel):
+    """The reference policy of `kl`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    kind: Literal["frozen", "ema"] = "frozen"
+    """A model that never changes, or a moving average of the policy's weights."""
+    path: HomePath | None = None
+    """Directory of the frozen model; null is the model that the run starts from."""
+    decay: float = Field(0.99, gt=0, lt=1)
+    """For `ema`: weight of the old average in a step."""
+
+    @model_validator(mode="after")
+    def only_its_own_keys(self) -> "Reference":
+        unread = "path" if self.kind == "ema" else "decay"
+        if unread in self.model_fields_set and (unread == "decay" or self.path is not None):
+            raise ValueError(f"{unread} has no effect on a reference of the kind {self.kind}; leave it out")
+        return self
+
+    @model_serializer(mode="wrap")
+    def dump_what_was_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _as_given(self, dump)
 
 
 class AlgorithmConfig(BaseModel):
@@ -127,7 +149,7 @@ class AlgorithmConfig(BaseModel):
     @model_serializer(mode="wrap")
     def dump_what_was_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         named = {} if self.telescope is not None else {"preset": self.preset}
-        return named | as_given(self, dump)
+        return named | _as_given(self, dump)
 
     @property
     def translation(self) -> Translation | None:
@@ -230,3 +252,8 @@ class AlgorithmConfig(BaseModel):
 
     def _preset(self) -> Preset:
         return preset_named(self._axes().preset)
+
+
+def _as_given(model: BaseModel, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """Return the dump of a model without the fields that were not set."""
+    return {key: value for key, value in dump(model).items() if key in model.model_fields_set}

@@ -1,5 +1,4 @@
-"""Problems of an algorithm beyond its parts: combinations of parts, and parts that the rest of a run
-contradicts."""
+"""Problems of a whole algorithm: parts that exclude each other, or that contradict the rest of the run."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -20,6 +19,7 @@ from slipstream.algorithms.spec import (
     Rspo,
     Sapo,
 )
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
@@ -33,26 +33,25 @@ def _parts(config: RunConfig) -> Iterator[Problem]:
     algorithm, budget = config.algorithm, config.rollout.max_new_tokens
     try:
         algorithm.resolved_loss(max_staleness=config.staleness.max_staleness, max_new_tokens=budget)
-    except ValueError as error:
+    except InvalidPart as error:
         yield _refusal(error)
     try:
         algorithm.resolved_shaping(max_new_tokens=budget)
-    except ValueError as error:
-        name, _, reason = str(error).partition(": ")
+    except InvalidPart as error:
         yield Problem(
-            key=f"algorithm.shaping.{name}",
-            reason=reason,
-            remedy=f"the budget of a completion is rollout.max_new_tokens, {budget}",
+            key=f"algorithm.shaping.{error.part}",
+            reason=error.reason,
+            remedy="compare it with the token budget of a completion, rollout.max_new_tokens, which is "
+            f"{budget}",
         )
 
 
-def _refusal(error: ValueError) -> Problem:
-    name, _, rest = str(error).partition(": ")
-    reason, separator, remedy = rest.rpartition("; ")
-    key = KEYS.get(name, f"algorithm.{name.partition(' ')[0]}")
-    if not separator:
-        return Problem(key=key, reason=rest, remedy="`slipstream algorithms` lists what there is")
-    return Problem(key=key, reason=reason, remedy=remedy)
+def _refusal(error: InvalidPart) -> Problem:
+    return Problem(
+        key=KEYS.get(error.part, f"algorithm.{error.part}"),
+        reason=error.reason,
+        remedy=error.remedy or "`slipstream algorithms` lists all parts and their parameters",
+    )
 
 
 def _uncorrected(config: RunConfig) -> Iterator[Problem]:
@@ -60,16 +59,15 @@ def _uncorrected(config: RunConfig) -> Iterator[Problem]:
     if isinstance(objective, Pg) and objective.allow_uncorrected and config.staleness.max_staleness > 0:
         yield Problem(
             key="algorithm.objective",
-            reason="pg has no ratio, and tokens up to "
-            f"{config.staleness.max_staleness} versions old train (allow_uncorrected): the gradient is "
-            "biased",
+            reason="pg has no ratio, and the run trains on tokens that are up to "
+            f"{config.staleness.max_staleness} versions old (allow_uncorrected): the gradient is biased",
             remedy="use cispo or ppo_clip, or set staleness.pipeline_depth and max_staleness to 0",
             severity="note",
         )
 
 
 def _anchor(config: RunConfig) -> Iterator[Problem]:
-    """Yield notes on the anchor batch: it corrects no stale tokens, and with one update it bounds nothing."""
+    """Yield notes on the anchor `batch`: it corrects no staleness, and with one update it clips no ratio."""
     algorithm = config.algorithm
     corrections = algorithm.resolved_corrections()
     weighted = any(correction.weighs for correction in corrections)
@@ -81,16 +79,16 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
         ratio = "every ratio is exactly 1" if once else "ratios start at 1"
         yield Problem(
             key="algorithm.objective.anchor",
-            reason=f"is `batch` with learner.minibatches {config.learner.minibatches}: {ratio}, and stale "
+            reason=f"is `batch`, and learner.minibatches is {config.learner.minibatches}: {ratio}, and stale "
             "tokens are not corrected",
-            remedy="set a correction such as `tis`, or the anchor to `rollout`",
+            remedy="set a correction such as `tis`, or set the anchor to `rollout`",
             severity="note",
         )
     elif once and objective.drops_outside_band:
         yield Problem(
             key="algorithm.objective",
-            reason=f"{objective.kind} has the anchor batch, and with one update a batch (learner.minibatches "
-            "and learner.epochs are 1) every ratio to it is 1: its band does nothing",
+            reason=f"{objective.kind} has the anchor `batch`, and a batch has one update "
+            "(learner.minibatches and learner.epochs are 1), so every ratio is 1: its band does nothing",
             remedy="set learner.minibatches above 1, for example to 4",
             severity="note",
         )
@@ -101,18 +99,18 @@ def _updates_once(config: RunConfig) -> bool:
 
 
 def _updates(config: RunConfig) -> Iterator[Problem]:
-    """Yield problems of several updates on one batch without a ratio."""
+    """Yield problems of several updates per batch with an objective that has no ratio."""
     objective = config.algorithm.resolved_objective()
     if not isinstance(objective, Pg) or config.algorithm.resolved_drift_penalty() is not None:
         return
-    for name, which in (("epochs", "pass"), ("minibatches", "minibatch")):
+    for name, which in (("epochs", "epoch"), ("minibatches", "minibatch")):
         count = getattr(config.learner, name)
         if count > 1:
             yield Problem(
                 key=f"learner.{name}",
                 reason=f"is {count}, and pg has no ratio: from the second {which} on the policy has "
-                "moved, and nothing would correct or bound it",
-                remedy="use ppo_clip or cispo, or 1",
+                "moved, and nothing would correct or bound the difference",
+                remedy=f"use the objective ppo_clip or cispo, or set learner.{name} to 1",
                 severity="note" if objective.allow_uncorrected else "error",
             )
 
@@ -132,26 +130,27 @@ def _group_size(config: RunConfig) -> Iterator[Problem]:
     elif wanted is not None and size != wanted:
         yield Problem(
             key="rollout.group_size",
-            reason=f"is {size}, and the preset {config.algorithm.preset} is one of groups of {wanted}",
-            remedy=f"leave it out, or set it to {wanted}, or take the preset grpo",
+            reason=f"is {size}, and the preset {config.algorithm.preset} needs groups of {wanted}",
+            remedy=f"leave it out, or set it to {wanted}, or use the preset grpo",
         )
     if wanted is not None and config.algorithm.declared_shaping().adaptive_group is not None:
         yield Problem(
             key="algorithm.shaping.adaptive_group",
-            reason=f"makes groups of other sizes, and the preset {config.algorithm.preset} is one of groups "
+            reason=f"changes the size of groups, and the preset {config.algorithm.preset} needs groups "
             f"of {wanted}",
-            remedy="leave it out, or take the preset grpo",
+            remedy="leave it out, or use the preset grpo",
         )
 
 
 def _without_router(config: RunConfig) -> Iterator[Problem]:
-    """Yield a problem where the model lacks an input of the objective."""
+    """Yield a problem if the objective reads router logprobs and the model has no router."""
     objective, tiny = config.algorithm.resolved_objective(), config.model.tiny
     if isinstance(objective, Rspo) and tiny is not None and not tiny.experts:
         yield Problem(
             key="algorithm.objective",
-            reason="rspo weighs by the shift of a router, and the tiny model is dense, without a router",
-            remedy="set model.tiny.experts, for example to 8; or use gmpo, which rspo is without a router",
+            reason="rspo weighs tokens by the shift of the routers, and the tiny model is dense: it has no "
+            "router",
+            remedy="set model.tiny.experts, for example to 8; or use gmpo, which equals rspo without routers",
         )
 
 
@@ -163,9 +162,9 @@ def _sequence_band(config: RunConfig) -> Iterator[Problem]:
     if widest > WIDEST_SEQUENCE_CLIP:
         yield Problem(
             key="algorithm.objective",
-            reason=f"{objective.kind} has a clip of {widest:g}, and the geometric mean of a sequence's "
-            "ratios hardly ever moves that far: nothing would be clipped",
-            remedy="the paper has clip_low 3e-4 and clip_high 4e-4",
+            reason=f"{objective.kind} clips at a distance of {widest:g} from 1, and the geometric mean of a "
+            "sequence's ratios hardly ever moves that far: nothing would be clipped",
+            remedy="set clip_low to 3e-4 and clip_high to 4e-4, as in the paper",
             severity="note",
         )
 
@@ -176,8 +175,9 @@ def _soft_gate(config: RunConfig) -> Iterator[Problem]:
         yield Problem(
             key="algorithm.objective.tau_neg",
             reason=f"is {objective.tau_neg:g}, below tau_pos {objective.tau_pos:g}: the gate is wider for "
-            "bad answers, whose gradient is the less stable one, than for good ones",
-            remedy="the paper has tau_pos 1 and tau_neg 1.05",
+            "answers with a negative advantage, whose gradient is less stable, than for answers with a "
+            "positive one",
+            remedy="set tau_pos to 1 and tau_neg to 1.05, as in the paper",
             severity="note",
         )
 
@@ -189,9 +189,9 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
         names = ", ".join(reward.name for reward in rewards)
         yield Problem(
             key="algorithm.advantage",
-            reason=f"gopo ranks the answers of a group, and {names} only tell right from wrong, so most "
-            "ranks tie",
-            remedy="use grpo, or a reward that is a score",
+            reason=f"gopo ranks the answers of a group, and the rewards ({names}) only tell right from "
+            "wrong, so most answers have the same rank",
+            remedy="use grpo, or a reward with more than two values",
             severity="note",
         )
     punished = config.algorithm.declared_shaping().soft_overlong is not None
@@ -200,38 +200,38 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
     ):
         yield Problem(
             key="algorithm.advantage",
-            reason="maxrl divides by the mean reward of a group, and this run's rewards can be below 0",
-            remedy="leave punishments out, or use grpo",
+            reason="maxrl divides by the mean reward of a group, and rewards of this run can be below 0",
+            remedy="leave out rewards that can be negative and soft_overlong, or use grpo",
             severity="note",
         )
 
 
 def _critic(config: RunConfig) -> Iterator[Problem]:
-    """Yield problems of a critic, and of advantages by token. The schema adds the critic of gae itself."""
+    """Yield problems of a critic, and of advantages per token. The schema adds the critic that gae needs."""
     advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
     critic, steps = config.learner.critic, config.learner.steps
     if critic is not None and not isinstance(advantage, Gae):
         yield Problem(
             key="learner.critic",
             reason=f"predicts values, which the advantage {advantage.kind} does not read",
-            remedy="leave it out or set it to null, or take the preset ppo",
+            remedy="leave it out, or set it to null, or use the preset ppo",
         )
     elif critic is not None and critic.warmup_steps >= steps:
         yield Problem(
             key="learner.critic.warmup_steps",
-            reason=f"is {critic.warmup_steps} with learner.steps {steps}: the policy would never train",
+            reason=f"is {critic.warmup_steps}, and learner.steps is {steps}: the policy would never train",
             remedy="set it below learner.steps",
         )
     if advantage.by_token and objective.one_advantage_per_sequence:
         yield Problem(
             key="algorithm.objective",
-            reason=f"{objective.kind} has one ratio a sequence, and {advantage.kind} one advantage a token",
+            reason=f"{objective.kind} has one ratio per sequence, and {advantage.kind} one advantage a token",
             remedy="use ppo_clip, cispo or gspo_token",
         )
 
 
 def _supervision(config: RunConfig) -> Iterator[Problem]:
-    """Yield a problem where the estimator, the objective or every reward cannot take rewards by step."""
+    """Yield a problem if advantage or objective cannot use rewards by step, or if no reward scores steps."""
     if config.algorithm.supervision == "outcome":
         return
     advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
@@ -245,37 +245,39 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
     elif not isinstance(advantage, Gae) and objective.one_advantage_per_sequence:
         yield Problem(
             key="algorithm.objective",
-            reason=f"{objective.kind} has one ratio a sequence, and rewards by step one advantage a step",
+            reason=f"{objective.kind} has one ratio per sequence, and rewards by step one advantage a step",
             remedy="use ppo_clip, cispo or gspo_token",
         )
     if not any(reward.weight and reward.facts.scores_steps for reward in config.rewards):
         yield Problem(
             key="algorithm.supervision",
             reason="is process, and no reward with a weight scores steps",
-            remedy="add a reward of the kind process_reward, or custom with Verdict.steps",
+            remedy="add a reward of the kind process_reward, or of the kind custom that returns "
+            "Verdict.steps",
         )
 
 
 def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
-    """Yield problems of penalties whose coefficient cancels: the advantage rescales each group or
-    component."""
+    """Yield problems of penalties whose coefficient cancels, because the advantage rescales each group or
+    each reward component."""
     kl, advantage = config.algorithm.resolved_kl(), config.algorithm.resolved_advantage()
     in_reward = kl is not None and kl.placement == "reward"
     if in_reward and isinstance(advantage, Gdpo):
         yield Problem(
             key="algorithm.kl.placement",
-            reason="is reward, and gdpo normalises each component, so the coefficient would not count",
+            reason="is reward, and gdpo normalises each reward component, so the coefficient would have no "
+            "effect",
             remedy="set placement: loss",
         )
     scale = advantage.scale_of_groups
     if scale is None:
         return
-    cancels = f"{advantage.kind} {scale}: where the other rewards of a group are equal,"
+    cancels = f"{advantage.kind} {scale}: if the other rewards of a group are equal,"
     if in_reward:
         yield Problem(
             key="algorithm.kl.placement",
             reason=f"is reward, and {cancels} the coefficient cancels",
-            remedy="set placement: loss, or an advantage that keeps the scale, such as dr_grpo or rloo",
+            remedy="set placement: loss, or use an advantage that keeps the scale, such as dr_grpo or rloo",
         )
     if not isinstance(advantage, MaxRl):  # _rewards yields a note on every penalty with maxrl
         yield from _punishments(config, cancels)
@@ -287,7 +289,7 @@ def _punishments(config: RunConfig, cancels: str) -> Iterator[Problem]:
         yield Problem(
             key="algorithm.shaping.soft_overlong",
             reason=f"is on without dynamic_sampling, and {cancels} the factor cancels",
-            remedy="add dynamic_sampling: {}, or set an advantage that keeps the scale, such as dr_grpo",
+            remedy="add dynamic_sampling: {}, or use an advantage that keeps the scale, such as dr_grpo",
         )
     names = [reward.name for reward in config.rewards if reward.weight and reward.facts.scores == "penalty"]
     if names:
@@ -300,25 +302,25 @@ def _punishments(config: RunConfig, cancels: str) -> Iterator[Problem]:
 
 
 def _without_effect(config: RunConfig) -> Iterator[Problem]:
-    """Yield notes on fields that were set and that the rest of their part ignores."""
+    """Yield notes on fields that are set and have no effect."""
     entropy, shaping = config.algorithm.entropy, config.algorithm.declared_shaping()
     if entropy is not None and entropy.target is None:
         for name in ("step", "largest"):
             if getattr(entropy, name) != _default(Entropy, name):
-                reason = "the coefficient is constant without a target"
+                reason = "the entropy coefficient is constant without a target"
                 yield _unread(f"entropy.{name}", reason, "set entropy.target")
     if shaping.difficulty != Difficulty() and not shaping.remembers_pass_rates:
-        unread = "pass rates are remembered for goldilocks, buckets and adaptive_group, and none is on"
-        yield _unread("shaping.difficulty", unread, "switch one of them on")
-    held = config.algorithm.resolved_kl_cov() is not None
-    if held and config.algorithm.resolved_objective().anchor == "batch" and _updates_once(config):
-        unread = "with one update a batch every ratio is 1, and there is nothing to hold tokens back from"
-        yield _unread("kl_cov", unread, "set learner.minibatches above 1, or the anchor to rollout")
+        unread = "only goldilocks, buckets and adaptive_group read pass rates, and none is on"
+        yield _unread("shaping.difficulty", unread, "set one of the three")
+    penalised = config.algorithm.resolved_kl_cov() is not None
+    if penalised and config.algorithm.resolved_objective().anchor == "batch" and _updates_once(config):
+        unread = "with one update per batch every ratio is 1, so there is nothing to hold tokens back from"
+        yield _unread("kl_cov", unread, "set learner.minibatches above 1, or set the anchor to rollout")
     for correction in config.algorithm.resolved_corrections():
         if isinstance(correction, M2po) and correction.scope == "all":
             for name in ("clip_low", "clip_high"):
                 if getattr(correction, name) != _default(M2po, name):
-                    reason = "m2po of scope all drops by the second moment alone"
+                    reason = "m2po with scope all drops tokens by the second moment alone"
                     yield _unread(f"correction.m2po.{name}", reason, "set scope: harmful")
         if isinstance(correction, GeometricRejection) and correction.mask_weight == "one":
             yield from _unread_cap(correction)
@@ -326,7 +328,7 @@ def _without_effect(config: RunConfig) -> Iterator[Problem]:
 
 def _unread_cap(correction: GeometricRejection) -> Iterator[Problem]:
     if correction.cap != _default(GeometricRejection, "cap"):
-        reason = "with mask_weight one every token that trains weighs 1"
+        reason = "with mask_weight: one every token that trains weighs 1"
         yield _unread("correction.geometric_rejection.cap", reason, "set mask_weight: ratio")
 
 
@@ -349,8 +351,8 @@ def _reference(config: RunConfig) -> Iterator[Problem]:
     if "reference" in algorithm.model_fields_set and not used:
         yield Problem(
             key="algorithm.reference",
-            reason="has no effect: nothing in the loss looks at a reference",
-            remedy="set algorithm.kl, or leave it out",
+            reason="has no effect: no part of the loss reads the logprobs of a reference",
+            remedy="set algorithm.kl, or leave algorithm.reference out",
             severity="note",
         )
 

@@ -6,6 +6,7 @@ Nothing here reads a file, a port or a model.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from slipstream.config.actor_checks import ACTOR_CHECKS, held_groups, places
 from slipstream.config.address_checks import ADDRESS_CHECKS
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.distillation_checks import DISTILLATION_CHECKS
@@ -51,7 +52,7 @@ class DerivedNumbers:
     group_bytes: int
     """Bytes of a group on the wire, without prompt and text, if every completion uses its whole budget."""
     completions_in_flight: int
-    """Most completions that all local workers generate at a time."""
+    """Most completions that all local rollouts sample at a time."""
     evaluation_completions: int
 
 
@@ -75,7 +76,7 @@ def derived_numbers(config: RunConfig, *, held_out_size: int | None) -> DerivedN
         clip_band=config.algorithm.resolved_objective().band,
         top_logprobs=config.algorithm.resolved_top_logprobs(),
         group_bytes=group_bytes(config),
-        completions_in_flight=rollout.workers * rollout.max_groups * rollout.group_size,
+        completions_in_flight=min(places(config), held_groups(config)) * rollout.group_size,
         evaluation_completions=evaluated * config.evaluation.samples_per_prompt,
     )
 
@@ -200,6 +201,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _sampling,
     verbalized,
     *ENGINE_CHECKS,
+    *ACTOR_CHECKS,
     _minibatches,
     _staleness,
     _patience,

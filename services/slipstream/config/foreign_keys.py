@@ -1,10 +1,11 @@
-"""Keys of other frameworks, and the key of ours that each corresponds to."""
+"""Keys of other frameworks and of earlier versions, and the key that each corresponds to."""
 
 from collections.abc import Mapping, Sequence
 
 PROMPTS = "it counts prompts (groups) of a step, not completions, and not those of one device"
 MINIBATCHES = "it says how many optimizer steps a batch has, not how many completions each of them has"
 PACKED = "rows are packed by tokens, and how they are split changes no result"
+DRAIN = "actors hold the leases and finish their groups; a rollout that stops needs no time for it"
 STEPS = "it counts steps; an epoch is the number of rows / learner.groups_per_step of them"
 
 FOREIGN_KEYS: Mapping[str, tuple[str, str]] = {
@@ -109,6 +110,8 @@ FOREIGN_KEYS: Mapping[str, tuple[str, str]] = {
     "vllm_num_engines": ("rollout.workers", ""),
     "remote_rm_url": ("rewards[].url", "of a reward of the kind `judge`; or a reward of your own"),
     "reward_pretrain": ("rewards[].path", "of a reward of the kind `reward_model`"),
+    # Slipstream 0.1
+    "rollout.drain_seconds": ("actor.drain_seconds", DRAIN),
     # prime-rl, AReaL, slime
     "max_async_level": ("staleness.pipeline_depth", ""),
     "async_level": ("staleness.pipeline_depth", ""),
@@ -129,7 +132,7 @@ FOREIGN_KEYS: Mapping[str, tuple[str, str]] = {
 
 
 def foreign_key(path: Sequence[str]) -> str:
-    """Return the remedy for a key of another framework: our key. Empty for a key that no framework has."""
+    """Return the remedy for a key of another framework or version: our key. Empty for any other key."""
     for length in range(len(path), 0, -1):
         key = ".".join(path[-length:])
         if key in FOREIGN_KEYS:

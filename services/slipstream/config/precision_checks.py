@@ -1,4 +1,4 @@
-"""Notes on bands that tokens leave before training: by the rounding of bfloat16, and by age alone.
+"""Notes on bands that tokens leave before the policy has changed: by bfloat16 rounding, or by age alone.
 
 Engine and learner round differently. With equal weights the log ratio z = log(learner) - log(engine) of a
 token sampled by the engine has E[z] = -KL, which is -E[z^2] / 2 for differences as small as these: the ratio
@@ -26,11 +26,12 @@ from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
 MISMATCH: Final = 0.0024
-"""Mean squared log ratio of a token at equal weights in bfloat16: the least that SmolLM2-135M shows."""
+"""Mean squared log ratio of a token at equal weights in bfloat16: the least measured with SmolLM2-135M."""
 NOTEWORTHY: Final = 0.05
-"""Least share of tokens without a gradient by rounding for which there is a note."""
+"""Smallest share of tokens that lose their gradient by rounding for which there is a note."""
 NARROW_CLIP: Final = 1e-3
-"""A clip of a sequence's ratio that what is learned in one version leaves: GSPO's is narrower."""
+"""Largest clip of a sequence's ratio for which one version of training moves the ratio out of the band. The
+default clips of GSPO are smaller."""
 DECOUPLED: Final = (
     "set the objective's anchor to batch and algorithm.correction to {kind: tis, level: geometric}, as the "
     "preset decoupled_gspo has them, with learner.minibatches above 1"
@@ -46,16 +47,16 @@ class Band:
     low: float
     high: float
     level: Level | Literal["outlier"]
-    """Of a token, of the product over its sequence, of the geometric mean over it, or of the outermost token
-    of a sequence."""
+    """The ratio that the band bounds: of a token, the product over a sequence, the geometric mean over a
+    sequence, or the ratio of each token of a sequence (outlier)."""
     remedy: str
     low_drops: tuple[bool, bool] = (True, True)
-    """Whether a ratio below the band costs the gradient where the advantage is positive, where negative."""
+    """Whether a ratio below the band removes the gradient, for a positive and for a negative advantage."""
     high_drops: tuple[bool, bool] = (True, True)
-    """Likewise above it."""
+    """Whether a ratio above the band removes the gradient, for a positive and for a negative advantage."""
 
     def lost(self, tokens: int) -> tuple[float, float]:
-        """Return the shares of tokens without a gradient, for A > 0 and for A < 0, in answers of so many
+        """Return the shares of tokens without a gradient, for A > 0 and for A < 0, in answers of `tokens`
         tokens."""
         mean, noise = self.log_ratio(tokens)
         below, above = outside(self.low, self.high, mean, noise)
@@ -77,7 +78,7 @@ class Band:
         """Describe the ratio that the band bounds."""
         return {
             "token": "the log ratio of a token",
-            "outlier": f"the log ratio of each of {tokens} tokens, of which none may leave it,",
+            "outlier": f"the log ratio of each of {tokens} tokens, none of which may leave the band,",
             "sequence": f"the sum of the log ratios of {tokens} tokens",
             "geometric": f"the mean log ratio of {tokens} tokens",
         }[self.level]
@@ -86,9 +87,9 @@ class Band:
 def narrow_band(config: RunConfig) -> Iterator[Problem]:
     """Yield notes on bands around the rollout's logprobs that tokens leave by rounding or by age."""
     rounded = config.model.dtype == "bfloat16"
-    noted = list(_left_by_rounding(config)) if rounded else []
-    yield from noted
-    if not any(problem.key == "algorithm.objective" for problem in noted):
+    notes = list(_left_by_rounding(config)) if rounded else []
+    yield from notes
+    if not any(problem.key == "algorithm.objective" for problem in notes):
         yield from _left_by_age(config)
 
 
@@ -112,10 +113,10 @@ def _left_by_rounding(config: RunConfig) -> Iterator[Problem]:
             lost += f" with a positive and {100 * negative:.0f} % of those with a negative advantage"
         yield Problem(
             key=part.key,
-            reason=f"{part.name} has the band [{part.low:g}, {part.high:g}] around the rollout's logprobs, "
-            f"and in bfloat16 engine and learner differ at equal weights: {part.ratio(tokens)} has a mean of "
-            f"{mean:.2g} and a standard deviation of {noise:.2g}, so that {lost} have no gradient before "
-            "anything has changed",
+            reason=f"{part.name} has the band [{part.low:g}, {part.high:g}] for the ratio to the rollout's "
+            "logprobs, and in bfloat16 the logprobs of engine and learner differ at equal weights: "
+            f"{part.ratio(tokens)} has a mean of {mean:.2g} and a standard deviation of {noise:.2g}, so that "
+            f"{lost} have no gradient before the policy has changed",
             remedy=part.remedy,
             severity="note",
         )
@@ -131,10 +132,11 @@ def _left_by_age(config: RunConfig) -> Iterator[Problem]:
     low, high = objective.band
     yield Problem(
         key="algorithm.objective",
-        reason=f"{objective.kind} has the band [{low:g}, {high:g}] around the rollout's logprobs; so narrow "
-        "a band is for the ratio between the minibatches of one batch, and here tokens train that are up to "
-        f"{oldest} versions old: what is learned in a version or two leaves the band, and about two thirds "
-        "of the quickstart's tokens had no gradient (docs/benchmarks.md, accuracy against staleness)",
+        reason=f"{objective.kind} has the band [{low:g}, {high:g}] for the ratio to the rollout's logprobs. "
+        "Such a narrow band suits a ratio between the minibatches of one batch, and this run trains on "
+        f"tokens that are up to {oldest} versions old: one or two versions move the ratio out of the band, "
+        "and about two thirds of the quickstart's tokens had no gradient (docs/benchmarks.md, accuracy "
+        "against staleness)",
         remedy=DECOUPLED,
         severity="note",
     )

@@ -21,11 +21,12 @@ class Problem:
 
 
 class Invalid(ValueError):
-    """The error that a validator of the schema raises; `explain` makes a Problem of its fields.
+    """The error of a wrong value, with the fields of a Problem. `explain` makes a Problem of it.
 
-    `key` is needed where the key at fault is not the section that is validated.
+    `key` is needed where the key at fault is not the section that is validated. `remedy` is empty where the
+    reason implies it.
     """
 
-    def __init__(self, reason: str, *, remedy: str, key: str = "") -> None:
+    def __init__(self, reason: str, *, remedy: str = "", key: str = "") -> None:
         super().__init__(str(Problem(key=key, reason=reason, remedy=remedy)))
         self.key, self.reason, self.remedy = key, reason, remedy

@@ -64,7 +64,7 @@ class RunFile(Section):
     learner: LearnerConfig = LearnerConfig()
     """The optimizer, its batches, and the resources of the learner."""
     weights: WeightsConfig = WeightsConfig()
-    """The broadcast of weights from the learner to the rollout workers."""
+    """The broadcast of weights from the learner to the rollouts."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """How the accuracy on held-out prompts is measured."""
     telemetry: TelemetryConfig = TelemetryConfig()

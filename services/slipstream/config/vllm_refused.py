@@ -64,7 +64,7 @@ _REASONS: Final[Mapping[str, str]] = {
         weight_transfer_config worker_cls worker_extension_cls distributed_executor_backend scheduler_cls
         additional_config
     """,
-    "an engine has one copy of the model, on rollout.tensor_parallel GPUs; more copies are more workers": """
+    "an engine has one copy of the model, on rollout.tensor_parallel GPUs; more copies are more rollouts": """
         data_parallel_size data_parallel_rank data_parallel_start_rank data_parallel_size_local
         data_parallel_address data_parallel_rpc_port data_parallel_hybrid_lb data_parallel_external_lb
         data_parallel_multi_port_external_lb data_parallel_backend enable_elastic_ep elastic_ep_max_dp_size
@@ -90,7 +90,7 @@ _REASONS: Final[Mapping[str, str]] = {
         kv_transfer_config kv_events_config kv_offloading_size kv_offloading_backend ec_transfer_config
         ec_manager_config
     """,
-    "a group waits in replay until a worker has room for it, and the engine may not refuse it then": """
+    "a group waits in replay until a rollout has room for it, and the engine may not refuse it then": """
         max_num_queued_reqs max_num_queued_tokens
     """,
     "all requests have one priority, and an answer is handed over when it is complete": """

@@ -17,6 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from slipstream.config.problem import Invalid
+
 INDEX_FILE: Final = "model.safetensors.index.json"
 WEIGHTS_FILE: Final = "model.safetensors"
 PREFIX_BYTES: Final = 8
@@ -62,7 +64,7 @@ def entries(directory: Path) -> dict[str, Entry]:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Return the safetensors files of a model. Errors: OSError, ValueError for a damaged index."""
+    """Return the safetensors files of a model. Errors: OSError, Invalid for a damaged index."""
     index, single = directory / INDEX_FILE, directory / WEIGHTS_FILE
     if single.exists():  # transformers prefers it too
         return [single]
@@ -72,7 +74,7 @@ def weight_files(directory: Path) -> list[Path]:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         return [directory / name for name in sorted(names)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{index} has no weight_map of tensors to files; copy it again") from error
+        raise Invalid(f"{index} has no weight_map of tensors to files", remedy="copy it again") from error
 
 
 def read_header(path: Path) -> Iterator[tuple[str, Entry]]:

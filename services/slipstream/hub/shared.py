@@ -21,8 +21,10 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 Say = Callable[[str], None]
 
 
-def load_once(repository: str, revision: str, directory: Path, *, say: Say) -> None:
+def load_once(repository: str, revision: str, directory: Path, *, say: Say, weights: bool = True) -> None:
     """Load configuration, tokenizer and weights of a repository, unless another pod has loaded them.
+
+    `weights`: False leaves the weights out; the directory must not be shared with pods that need them.
 
     The kernel releases the lock when its process ends, also when a pod is killed. Files that the killed pod
     has loaded are kept. `say` receives progress messages. Errors: HubError, OSError for a directory that
@@ -38,11 +40,11 @@ def load_once(repository: str, revision: str, directory: Path, *, say: Say) -> N
             say(f"another pod has loaded {directory}")
             return
         say(f"loading {repository} at {revision} into {directory}")
-        _load(repository, revision, directory)
+        _load(repository, revision, directory, weights=weights)
         complete.touch()
 
 
-def _load(repository: str, revision: str, directory: Path) -> None:
+def _load(repository: str, revision: str, directory: Path, *, weights: bool) -> None:
     """Errors: HubError."""
     what = f"model.download.repository {repository}"
     with_retries(
@@ -50,13 +52,14 @@ def _load(repository: str, revision: str, directory: Path) -> None:
             repository,
             revision=revision,
             local_dir=directory,
-            allow_patterns=[*SMALL, WEIGHTS],
+            allow_patterns=[*SMALL, WEIGHTS] if weights else list(SMALL),
             ignore_patterns=list(IGNORED),
         ),
         what=what,
         access=HubAccess(revision=revision),
     )
-    require_whole(directory, what)
+    if weights:
+        require_whole(directory, what)
 
 
 @contextmanager

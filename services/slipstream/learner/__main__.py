@@ -99,6 +99,7 @@ def make_loop(
         replay=service.replay,
         weights=service.weights,
         overlap=overlaps(config, service.device),
+        log=log,
     )
     saver = Saver(
         root=service.run_dir / "checkpoints",

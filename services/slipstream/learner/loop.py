@@ -24,7 +24,6 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.export import export
 from slipstream.learner.lockstep import Lockstep
-from slipstream.learner.parallel import beside, both
 from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
@@ -33,6 +32,7 @@ from slipstream.learner.starvation import SampleDeadline, StarvationReport, Star
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
 from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
+from slipstream.parallel import beside, both
 from slipstream.records import Cursor, Generated, Group
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
@@ -84,7 +84,7 @@ class Loop:
         self._log = log
         self._bad_in_a_row = 0
         teach = None if teacher is None else teacher.teach
-        self._prefetch = Prefetch(replay, steps=config.learner.steps, teach=teach)
+        self._prefetch = Prefetch(replay, steps=config.learner.steps, log=log, teach=teach)
         self._taught = teacher is not None
         self._deadline = SampleDeadline(config)
         self._clock = Clock()

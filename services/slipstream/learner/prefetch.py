@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from slipstream.learner.clients import ReplayClient
 from slipstream.records import Group
 from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.background import BackgroundTask
+from slipstream.telemetry.logs import Log
 
 Teach = Callable[[Sequence[Group]], Awaitable[list[Group]]]
 
@@ -13,14 +15,15 @@ Teach = Callable[[Sequence[Group]], Awaitable[list[Group]]]
 class Prefetch:
     """Holds at most one batch ahead, which is taken, or released by `release`."""
 
-    def __init__(self, replay: ReplayClient, *, steps: int, teach: Teach | None = None) -> None:
+    def __init__(self, replay: ReplayClient, *, steps: int, log: Log, teach: Teach | None = None) -> None:
         """`teach` adds a teacher's logprobs to a batch."""
         self._replay = replay
         self._steps = steps
         self._teach = teach
-        self._task: asyncio.Task[list[Group]] | None = None
+        self._log = log
+        self._task: BackgroundTask[list[Group]] | None = None
         self._sampled = asyncio.Event()
-        self._untaught: list[Group] = []
+        self._held: list[Group] = []
 
     async def sampled(self, version: int, stop: asyncio.Event, *, patience_seconds: float) -> None:
         """Wait until the batch for the step after `version` is sampled, its fetch fails, or `stop` is set.
@@ -28,7 +31,7 @@ class Prefetch:
         Errors: TimeoutError after `patience_seconds`.
         """
         task = self._begin(version)
-        if not await _first(task, self._sampled, stop, seconds=patience_seconds):
+        if not await task.wait(self._sampled, stop, seconds=patience_seconds):
             raise TimeoutError
 
     async def take(self, version: int, stop: asyncio.Event, *, patience_seconds: float) -> list[Group] | None:
@@ -39,60 +42,44 @@ class Prefetch:
         """
         await self.sampled(version, stop, patience_seconds=patience_seconds)
         task = self._begin(version)
-        await _first(task, stop)
+        await task.wait(stop)
         if stop.is_set():
             return None
         self._task = None
         if version + 1 < self._steps:
             self._begin(version + 1)
-        return task.result()
+        return await task.settle()
 
-    async def release(self) -> Exception | None:
+    async def release(self) -> BaseException | None:
         """Release a batch that will not be trained on. Return the exception of its fetch, if that failed.
 
         Errors: Unreachable.
         """
         if self._task is None:
             return None
-        self._task.cancel()
-        (outcome,) = await asyncio.gather(self._task, return_exceptions=True)
-        groups = outcome if isinstance(outcome, list) else self._untaught
-        if groups:
-            await self._replay.release(groups)
-        return outcome if isinstance(outcome, Exception) else None
+        failure = await self._task.end()
+        if self._held:
+            await self._replay.release(self._held)
+        return failure
 
-    def _begin(self, version: int) -> "asyncio.Task[list[Group]]":
+    def _begin(self, version: int) -> BackgroundTask[list[Group]]:
         """Return the running fetch, or start one."""
         if self._task is None:
-            self._sampled, self._untaught = asyncio.Event(), []
-            self._task = asyncio.create_task(self._fetch(version))
+            self._sampled, self._held = asyncio.Event(), []
+            self._task = BackgroundTask.begin_unlogged(self._fetch(version), "fetch of a batch", self._log)
         return self._task
 
     async def _fetch(self, version: int) -> list[Group]:
         while not (groups := await self._replay.sample(version)):
             pass
         self._sampled.set()
+        self._held = groups
         if self._teach is None:
             return groups
-        self._untaught = groups
         try:
-            taught = await self._teach(groups)
+            self._held = await self._teach(groups)
         except SlipstreamError:
-            self._untaught = []
+            self._held = []
             await self._replay.release(groups)
             raise
-        self._untaught = []
-        return taught
-
-
-async def _first(
-    task: "asyncio.Task[list[Group]]", *events: asyncio.Event, seconds: float | None = None
-) -> bool:
-    """Wait until the task ends or an event is set; return False after `seconds`."""
-    waiting = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        done, _ = await asyncio.wait((task, *waiting), return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
-    finally:
-        for other in waiting:
-            other.cancel()
-    return bool(done)
+        return self._held

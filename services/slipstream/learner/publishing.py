@@ -17,6 +17,8 @@ from slipstream.config import RunConfig
 from slipstream.learner.broadcast.publisher import Published, Publisher
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
+from slipstream.telemetry.background import BackgroundTask, first_end
+from slipstream.telemetry.logs import Log
 
 T = TypeVar("T")
 NOTHING = Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
@@ -33,13 +35,15 @@ class Publishing:
         replay: ReplayClient,
         weights: asyncio.Lock,
         overlap: bool,
+        log: Log,
     ) -> None:
         self._lockstep = lockstep
         self._publisher = publisher
         self._replay = replay
         self._weights = weights
         self._overlap = overlap
-        self._running: asyncio.Task[Published] | None = None
+        self._log = log
+        self._running: BackgroundTask[Published] | None = None
         self._last = NOTHING
 
     async def publish(self, version: int) -> Published:
@@ -50,7 +54,9 @@ class Publishing:
         """
         await self.settle()
         taken = asyncio.Event()
-        self._running = running = asyncio.create_task(self._bring(version, taken))
+        self._running = running = BackgroundTask.begin(
+            self._bring(version, taken), "publication", self._log, version=version
+        )
         try:
             await self.race_with_publication(taken.wait())
         except asyncio.CancelledError:
@@ -62,21 +68,21 @@ class Publishing:
 
     async def race_with_publication(self, other: Coroutine[Any, Any, T]) -> T:
         """Return the result of another coroutine. Errors: a failure of the publication, which cancels it."""
-        task = asyncio.create_task(other)
+        task = BackgroundTask.begin_unlogged(other, "work beside the publication", self._log)
         try:
             if self._running is not None:
-                await asyncio.wait((task, self._running), return_when=asyncio.FIRST_COMPLETED)
-                if self._running.done() and self._running.exception() is not None:
+                await first_end(task, self._running)
+                if self._running.failed:
                     await self.settle()
-            return await task
+            return await task.settle()
         finally:
-            task.cancel()
+            await task.drop()
 
     async def settle(self) -> None:
         """Wait until the last version is announced. Errors: Unreachable."""
         running, self._running = self._running, None
         if running is not None:
-            self._last = await running
+            self._last = await running.settle()
 
     async def _bring(self, version: int, taken: asyncio.Event) -> Published:
         """Copy the weights, set `taken`, broadcast the copy, announce it. Errors: RankLost, Unreachable."""

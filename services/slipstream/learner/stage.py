@@ -20,7 +20,6 @@ from slipstream.config.stages import (
 )
 from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
-from slipstream.learner.parallel import beside
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
@@ -31,6 +30,7 @@ from slipstream.learner.stages.preference import PreferenceTraining
 from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
 from slipstream.learner.stages.step_labels import StepLabelling
 from slipstream.learner.stages.verified import VerifiedTraining, translation
+from slipstream.parallel import beside
 from slipstream.prompts import make_source
 from slipstream.records import START
 from slipstream.rpc.pod import Pod, run_pod

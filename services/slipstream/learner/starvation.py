@@ -1,21 +1,25 @@
-"""The wait for a batch: its deadline, and why no batch comes, by the ledger and the activity of rollouts."""
+"""The wait for a batch: its deadline, and why none comes, by the ledger and the activity of the workers.
+
+Workers are the actors and the rollouts.
+"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import grpc
 
 from slipstream.config import RunConfig
-from slipstream.records import Activity, Ledger, WorkerActivity
+from slipstream.records import Activity, Ledger, WorkerActivity, WorkerKind
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 60.0
 SILENT_SECONDS = 30.0
-"""A rollout without a sign of life for so long counts as gone."""
+"""An actor or a rollout without a sign of life for so long counts as gone."""
 MOST_WORKERS = 8
+"""Most actors, and most rollouts, that a message lists."""
 
 
 class Starved(SlipstreamError):
@@ -49,7 +53,7 @@ class Observed(Protocol):
     """The part of the client of replay that is used here."""
 
     async def activity(self) -> Activity:
-        """Return replay's ledger and the state of all rollouts. Errors: SlipstreamError, AioRpcError."""
+        """Return replay's ledger and the state of all workers. Errors: SlipstreamError, AioRpcError."""
 
 
 class StarvationReport:
@@ -82,14 +86,15 @@ class StarvationReport:
 
 
 def describe(before: Ledger | None, now: Activity) -> str:
-    """Describe the groups since `before` (None: since the run began), the leases and the rollouts."""
+    """Describe the groups since `before` (None: since the run began), the leases and the workers."""
     return "; ".join(
         [
             _groups(before, now.ledger),
             *_withheld(before, now),
             f"{now.ledger.buffered} groups are buffered",
             _leases(now),
-            _workers(now),
+            _workers(WorkerKind.ROLLOUT, now),
+            _workers(WorkerKind.ACTOR, now),
         ]
     )
 
@@ -128,19 +133,27 @@ def _leases(now: Activity) -> str:
     return f"{now.ledger.running} leases are running, the oldest for {oldest:.0f} s at {holder}"
 
 
-def _workers(now: Activity) -> str:
-    if not now.workers:
-        return "no worker was ever heard from: are rollout workers running?"
-    listed = ", ".join(_worker(worker) for worker in now.workers[:MOST_WORKERS])
-    more = len(now.workers) - MOST_WORKERS
-    workers = f"workers: {listed}" + (f", and {more} more" if more > 0 else "")
-    if all(worker.silent_seconds > SILENT_SECONDS for worker in now.workers):
-        return f"{workers}; none of them was heard from of late: are rollout workers running?"
-    return workers
+def _workers(kind: WorkerKind, now: Activity) -> str:
+    """Describe the rollouts, or the actors."""
+    workers = [worker for worker in now.workers if worker.kind is kind]
+    if not workers:
+        return f"no {kind.value} was ever heard from: is one running?"
+    if all(worker.silent_seconds > SILENT_SECONDS for worker in workers):
+        return f"{_listed(kind, workers)}; no {kind.value} was heard from of late: is one running?"
+    return _listed(kind, workers)
+
+
+def _listed(kind: WorkerKind, workers: Sequence[WorkerActivity]) -> str:
+    listed = ", ".join(_worker(worker) for worker in workers[:MOST_WORKERS])
+    more = len(workers) - MOST_WORKERS
+    return f"{kind.value}s: {listed}" + (f", and {more} more" if more > 0 else "")
 
 
 def _worker(worker: WorkerActivity) -> str:
-    served = worker.serving_version
-    serves = f"serves version {served}" if served >= 0 else "serves no version"
-    heard = f"heard from {worker.silent_seconds:.0f} s ago"
-    return f"{worker.worker_id} ({heard}, {serves}, holds {worker.leases} leases)"
+    parts = [f"heard from {worker.silent_seconds:.0f} s ago"]
+    version = f"version {worker.serving_version}" if worker.serving_version >= 0 else "no version"
+    if worker.kind is WorkerKind.ROLLOUT:
+        parts.append(f"serves {version}")
+    else:
+        parts += [f"samples {version}", f"holds {worker.leases} leases"]
+    return f"{worker.worker_id} ({', '.join(parts)})"

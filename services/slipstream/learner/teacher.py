@@ -9,7 +9,7 @@ import grpc
 
 from slipstream.algorithms.spec import Distillation
 from slipstream.config import RunConfig
-from slipstream.learner.parallel import all_of
+from slipstream.parallel import all_of
 from slipstream.records import Completion, Group, TeacherLogprobs
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_with_growing_deadline, open_channel

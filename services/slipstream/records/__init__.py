@@ -1,6 +1,6 @@
 """The frozen values that pods exchange: prompts, completions, groups, counters."""
 
-from slipstream.records.activity import Activity, WorkerActivity
+from slipstream.records.activity import Activity, WorkerActivity, WorkerKind
 from slipstream.records.completion import Completion, FinishReason, VersionSpan
 from slipstream.records.evaluation import Evaluation, Generated
 from slipstream.records.group import Group, HandOut, InsertOutcome, Lease, Purpose
@@ -44,6 +44,7 @@ __all__ = [
     "Turn",
     "VersionSpan",
     "WorkerActivity",
+    "WorkerKind",
     "chunk_since",
     "joined",
 ]

@@ -1,19 +1,28 @@
 """The state of the workers, as replay sees it."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from slipstream.records.ledger import Ledger
 
 
+class WorkerKind(Enum):
+    """What a worker is."""
+
+    ACTOR = "actor"
+    ROLLOUT = "rollout"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerActivity:
-    """The state of one worker, from its heartbeats and its requests for leases."""
+    """The state of one actor or rollout, from its heartbeats and its requests for leases."""
 
     worker_id: str
+    kind: WorkerKind
     silent_seconds: float
     """Seconds since its last message."""
     serving_version: int
-    """Policy version that the worker serves; -1 before the first."""
+    """Policy version that a rollout serves, or that an actor samples from; -1 before the first."""
     leases: int
     scoring_failure: str = ""
     """The first failure to score one of its completions; empty without a failure."""

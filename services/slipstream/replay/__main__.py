@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
+from slipstream.parallel import all_of
 from slipstream.prompts import PromptSource, make_source
 from slipstream.records import ReplayStats
 from slipstream.replay.access import Access, without_credentials
@@ -175,12 +176,7 @@ async def _together(parts: Sequence[Coroutine[Any, Any, None]], *, stop: asyncio
         finally:
             stop.set()  # wait_for of Python 3.11 may swallow a cancellation
 
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for part in parts:
-                tasks.create_task(stopping_others(part))
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from group
+    await all_of(stopping_others(part) for part in parts)
 
 
 async def _wait_for_redis(store: ReplayStore, pod: Pod) -> ReplayStats:

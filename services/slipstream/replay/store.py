@@ -22,6 +22,7 @@ from slipstream.records import (
     ReplayStats,
     RolloutStatus,
     WorkerActivity,
+    WorkerKind,
 )
 from slipstream.replay.connection import Scripts
 from slipstream.replay.redis_health import RedisHealth, health_from
@@ -297,9 +298,10 @@ def _retired(row: list[Any]) -> Retired:
 
 
 def _worker(row: list[Any]) -> WorkerActivity:
-    name, silent, serving, leases, failure = row
+    name, kind, silent, serving, leases, failure = row
     return WorkerActivity(
         worker_id=name,
+        kind=WorkerKind(kind),
         silent_seconds=silent / 1000,
         serving_version=serving,
         leases=leases,

@@ -63,6 +63,11 @@ class EmulatedEngine:
         """See Engine; there is no cache."""
         return 0.0
 
+    @property
+    def preemptions(self) -> int:
+        """See Engine; there is no cache."""
+        return 0
+
     async def sample(
         self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
     ) -> Turn:

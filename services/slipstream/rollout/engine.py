@@ -19,6 +19,10 @@ class Engine(Protocol):
     def kv_cache_usage(self) -> float:
         """Share of the key-value cache in use, from 0 to 1; 0 for an engine without one."""
 
+    @property
+    def preemptions(self) -> int:
+        """Requests that lost their key-value cache to others since the start, and were computed again."""
+
     async def sample(
         self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
     ) -> Turn:

@@ -20,6 +20,7 @@ import grpc
 
 from slipstream.records import Chunk, RolloutStatus, Sampling
 from slipstream.rollout.engine import Engine, EngineDied
+from slipstream.rollout.places import Places
 from slipstream.rpc import codec
 from slipstream.rpc.errors import Unreachable
 from slipstream.served_version import ServedVersion
@@ -63,7 +64,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
     ) -> None:
         self._engine = engine
         self._served = served
-        self._max_groups = max_groups
+        self._places = Places(max_groups)
         self._chunk_seconds = chunk_seconds
         self._metrics = metrics
         self.log = log
@@ -85,7 +86,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
         return RolloutStatus(
             serving_version=self._served.version,
             serving=self._served.serving,
-            places=self._max_groups if takes else 0,
+            places=self._places_now() if takes else 0,
             groups_running=self.groups_running,
             kv_cache_usage=self._engine.kv_cache_usage,
             draining=self._draining,
@@ -141,7 +142,14 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
         """Return whether a request of this group may start."""
         if self._draining:
             return False
-        return not group_id or group_id in self._groups or len(self._groups) < self._max_groups
+        return not group_id or group_id in self._groups or len(self._groups) < self._places_now()
+
+    def _places_now(self) -> int:
+        return self._places.follow(
+            taken=self.groups_running,
+            cache_use=self._engine.kv_cache_usage,
+            preemptions=self._engine.preemptions,
+        )
 
     @property
     def chunk_seconds(self) -> float:

@@ -65,6 +65,11 @@ class VllmEngine:
         """See Engine."""
         return 0.0 if self._cache_use is None else self._cache_use.share
 
+    @property
+    def preemptions(self) -> int:
+        """See Engine."""
+        return 0 if self._cache_use is None else self._cache_use.preemptions
+
     async def sample(
         self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
     ) -> Turn:
@@ -223,9 +228,17 @@ class CacheUseLogger:
         self._metrics = metrics
         self.share = 0.0
         """Share of the KV cache in use at the last step."""
+        self.preemptions = 0
+        """Requests that were preempted since the start."""
 
-    def record(self, scheduler_stats: Any | None, *_: Any, **__: Any) -> None:
-        """Show the share of the KV cache in use; a step that scheduled nothing has no statistics."""
+    def record(
+        self, scheduler_stats: Any | None, iteration_stats: Any | None = None, *_: Any, **__: Any
+    ) -> None:
+        """Take in an engine step; one that scheduled nothing has no statistics."""
+        if iteration_stats is not None and iteration_stats.num_preempted_reqs:
+            self.preemptions += iteration_stats.num_preempted_reqs
+            if self._metrics is not None:
+                self._metrics.count("preemptions_total", iteration_stats.num_preempted_reqs)
         if scheduler_stats is not None:
             self.share = float(scheduler_stats.kv_cache_usage)
             if self._metrics is not None:

@@ -29,10 +29,15 @@ INSERT_OUTCOMES = {
     t.InsertOutcome.FENCED: replay.INSERT_OUTCOME_FENCED,
     t.InsertOutcome.FILTERED: replay.INSERT_OUTCOME_FILTERED,
 }
+WORKER_KINDS = {
+    t.WorkerKind.ACTOR: replay.WORKER_KIND_ACTOR,
+    t.WorkerKind.ROLLOUT: replay.WORKER_KIND_ROLLOUT,
+}
 _FINISH_REASON_OF: dict[int, t.FinishReason] = {number: value for value, number in FINISH_REASONS.items()}
 _OUTCOME_OF: dict[int, t.Outcome] = {number: value for value, number in OUTCOMES.items()}
 _PURPOSE_OF: dict[int, t.Purpose] = {number: value for value, number in PURPOSES.items()}
 _INSERT_OUTCOME_OF: dict[int, t.InsertOutcome] = {number: value for value, number in INSERT_OUTCOMES.items()}
+_WORKER_KIND_OF: dict[int, t.WorkerKind] = {number: value for value, number in WORKER_KINDS.items()}
 
 
 def prompt_to_proto(prompt: t.Prompt) -> pb.Prompt:
@@ -334,6 +339,7 @@ def activity_to_proto(activity: t.Activity) -> replay.GetActivityResponse:
         workers=[
             replay.WorkerActivity(
                 worker_id=worker.worker_id,
+                kind=WORKER_KINDS[worker.kind],
                 silent_seconds=worker.silent_seconds,
                 serving_version=worker.serving_version,
                 leases=worker.leases,
@@ -351,6 +357,7 @@ def activity_from_proto(message: replay.GetActivityResponse) -> t.Activity:
     workers = (
         t.WorkerActivity(
             worker_id=worker.worker_id,
+            kind=_lookup(_WORKER_KIND_OF, worker.kind, f"worker {worker.worker_id}, kind"),
             silent_seconds=worker.silent_seconds,
             serving_version=worker.serving_version,
             leases=worker.leases,

@@ -84,7 +84,7 @@ def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[st
         print(f"slipstream.{name}: {error}", file=sys.stderr)
         return USAGE_ERROR
     if name in MODEL_PODS:
-        main = _with_model(main)
+        main = _with_model(main, weights=name != "actor")
     with secure_log(arguments.name or name, config) as log:
         status, stuck = _run_logged(arguments.name or name, main, config, log, arguments.ready_file)
     if stuck:
@@ -126,15 +126,18 @@ def refuse_unpinned(config: RunConfig) -> None:
         )
 
 
-def _with_model(main: Callable[[Pod], Awaitable[None]]) -> Callable[[Pod], Awaitable[None]]:
-    """Return a main function that first loads the pod's model. SIGTERM ends the loading at once."""
+def _with_model(main: Callable[[Pod], Awaitable[None]], *, weights: bool) -> Callable[[Pod], Awaitable[None]]:
+    """Return a main function that first loads the pod's model. SIGTERM ends the loading at once.
+
+    `weights`: False loads the configuration and the tokenizer alone.
+    """
 
     async def loading(pod: Pod) -> None:
         if is_hub_id(pod.config.model.path):
             path, revision = str(pod.config.model.path), pod.config.model.revision
             pod.log.info("loading the model", path=path, revision=revision)
             with pod.unstoppable():
-                local = await asyncio.to_thread(with_local_model, pod.config, weights=True)
+                local = await asyncio.to_thread(with_local_model, pod.config, weights=weights)
             pod = replace(pod, config=local)
         await main(pod)
 
@@ -199,7 +202,7 @@ def parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace
         help="YAML file of the run; a further file overrides keys of the one before",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
-    parser.add_argument("--name", help="name of this process in logs; a rollout's worker id")
+    parser.add_argument("--name", help="name of this process in logs; the worker id of an actor or a rollout")
     parser.add_argument("--ready-file", type=Path, help="written with the pod's address once it is ready")
     parser.add_argument("--parent", type=int, help="process id whose death ends this process")
     return parser.parse_args(argv)

@@ -10,8 +10,7 @@ from grpc_health.v1.health import aio as health  # type: ignore[attr-defined]
 from slipstream.config import RpcConfig
 from slipstream.rpc.errors import ErrorInterceptor
 from slipstream.rpc.security.authorization import AuthorizationInterceptor
-from slipstream.rpc.security.certificates import Certificates
-from slipstream.rpc.security.credentials import server_credentials
+from slipstream.rpc.security.certificates import Certificates, Material
 from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.telemetry.logs import Log
 
@@ -84,7 +83,7 @@ async def start_server(
 def _listen(server: grpc.aio.Server, address: str, config: RpcConfig, log: Log | None) -> int:
     if config.tls is None:
         return int(server.add_insecure_port(address))
-    return int(server.add_secure_port(address, server_credentials(Certificates(config.tls, log))))
+    return int(server.add_secure_port(address, _server_credentials(Certificates(config.tls, log))))
 
 
 def _connection_age(seconds: float | None) -> list[tuple[str, int]]:
@@ -120,3 +119,24 @@ def keepalive(*, ping_seconds: float, answer_seconds: float) -> list[tuple[str, 
         ("grpc.keepalive_timeout_ms", round(1000 * answer_seconds)),
         ("grpc.http2.ping_timeout_ms", round(1000 * answer_seconds)),
     ]
+
+
+def _server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
+    """Return credentials that require a client certificate of our authority.
+
+    A renewal leaves running connections alone. Every connection gets a configuration of its own, and so its
+    own keys for session tickets. A client therefore cannot resume a session, by which it could connect again
+    after its certificate has expired.
+    """
+
+    def fetch() -> grpc.ServerCertificateConfiguration:
+        """Return the configuration of a new connection; gRPC calls this in a thread of its own."""
+        return _configuration(certificates.current())
+
+    return grpc.dynamic_ssl_server_credentials(fetch(), fetch, require_client_authentication=True)
+
+
+def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(material.key, material.certificate)], root_certificates=material.authority
+    )

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from slipstream.config.problem import Invalid
 from slipstream.config.sections.model import TINY_TOKENS
 
 
@@ -12,17 +13,18 @@ def vocabulary_of(directory: Path) -> str:
     """Return the digest of the token of each id in a Hugging Face directory.
 
     The digest ignores how text is split into tokens, and the size of the embedding, which may be padded.
-    Errors: ValueError for a directory without a readable tokenizer.json.
+    Errors: Invalid for a directory without a readable tokenizer.json.
     """
     file = directory / "tokenizer.json"
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
         tokens = _tokens(tree)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
+        reason = (
             f"{directory}: its vocabulary cannot be read from tokenizer.json "
-            f"({type(error).__name__}: {error}); save the tokenizer in its fast form"
-        ) from error
+            f"({type(error).__name__}: {error})"
+        )
+        raise Invalid(reason, remedy="save the tokenizer in its fast form") from error
     return _digest(tokens)
 
 

@@ -27,6 +27,7 @@ from slipstream.sandbox.outer import Outer, Use, find
 from slipstream.sandbox.packages import PackageMissing
 from slipstream.sandbox.server_process import SandboxLost, ServerProcess
 from slipstream.sandbox.setting_names import DEFAULT_NAMES, SettingNames
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -69,7 +70,7 @@ class Sandbox:
         self._settings = settings
         self._package_folder: Home | None = None
         self._slots: FairPool[ServerProcess | None] = FairPool()
-        self._runs: set[asyncio.Task[RunResult]] = set()
+        self._runs: set[BackgroundTask[RunResult]] = set()
 
     def prepare(self, *, memory_mib: int) -> None:
         """Announce programs with this memory limit, so that `start` starts servers.
@@ -113,16 +114,13 @@ class Sandbox:
 
         The run goes on when the caller is cancelled, so that its server stays usable. Errors: SandboxLost.
         """
-        task = asyncio.create_task(self._run(run, group))
-        self._runs.add(task)
-        task.add_done_callback(self._runs.discard)
-        return await asyncio.shield(task)
+        running = BackgroundTask.begin_unlogged(self._run(run, group), "run of a program", self._log)
+        running.keep_in(self._runs)
+        return await running.settle_shielded()
 
     async def close(self) -> None:
         """Kill every server."""
-        for task in self._runs:
-            task.cancel()
-        await asyncio.gather(*self._runs, return_exceptions=True)
+        await asyncio.gather(*(running.end() for running in self._runs))
         for server in self._slots.take_free():
             if server is not None:
                 await server.kill()

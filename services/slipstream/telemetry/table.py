@@ -25,10 +25,10 @@ class Metric:
 TABLE: dict[str, Metric] = {
     # every pod
     "wait_seconds": Metric(
-        kind="histogram", help="Time spent waiting, by what for.", labels=("what",), buckets=SECONDS
+        kind="histogram", help="Time spent waiting, by cause.", labels=("what",), buckets=SECONDS
     ),
     # learner
-    "policy_version": Metric(kind="gauge", help="Policy version that the fleet was last given."),
+    "policy_version": Metric(kind="gauge", help="Policy version that was last published to the fleet."),
     "staleness_versions": Metric(
         kind="tally", help="Age in versions of trained tokens at consumption.", buckets=VERSIONS
     ),
@@ -100,10 +100,11 @@ TABLE: dict[str, Metric] = {
     "learning_rate": Metric(kind="gauge", help="Learning rate of the last step."),
     "value_loss": Metric(kind="gauge", help="Mean value loss of the critic over trained tokens, last step."),
     "explained_variance": Metric(
-        kind="gauge", help="Share of the variance of returns that the critic had foreseen, last step."
+        kind="gauge", help="Share of the variance of returns that the critic predicted, last step."
     ),
     "value_clip_fraction": Metric(
-        kind="gauge", help="Share of trained tokens whose value the clip kept still, last step."
+        kind="gauge",
+        help="Share of trained tokens whose value loss has no gradient because of the clip, last step.",
     ),
     "critic_gradient_norm": Metric(
         kind="gauge", help="Gradient norm of the critic before clipping, last step."
@@ -117,7 +118,7 @@ TABLE: dict[str, Metric] = {
         kind="counter", help="FLOPs that the trained rows need, forward and backward (docs/learner.md)."
     ),
     "peak_flops": Metric(
-        kind="gauge", help="FLOP/s of all devices of the learner at most; not shown where it is not known."
+        kind="gauge", help="Peak FLOP/s of all devices of the learner; missing if it is unknown."
     ),
     "held_out_accuracy": Metric(kind="gauge", help="Held-out accuracy of the last evaluation."),
     "held_out_best_of_n": Metric(
@@ -135,10 +136,10 @@ TABLE: dict[str, Metric] = {
     "publish_failures_total": Metric(kind="counter", help="Weight updates that had to be tried again."),
     "publish_bytes_total": Metric(
         kind="counter",
-        help="Bytes of weights that were broadcast; a version counts once, however many workers receive it.",
+        help="Bytes of weights that were broadcast; a version counts once, however many rollouts receive it.",
     ),
     "fleet_epoch": Metric(kind="gauge", help="Membership epoch of the weight group."),
-    "fleet_workers": Metric(kind="gauge", help="Workers in the fleet."),
+    "fleet_workers": Metric(kind="gauge", help="Rollouts in the fleet."),
     "bound": Metric(
         kind="gauge",
         help="Bounds of the run: max_staleness and pipeline_depth in versions, groups_per_step in groups, "
@@ -151,7 +152,7 @@ TABLE: dict[str, Metric] = {
         kind="gauge", help="Unix time at which the last step ended, or before it the learner began."
     ),
     "publish_running": Metric(
-        kind="gauge", help="1 from the first word about a version to a worker until all that live serve it."
+        kind="gauge", help="1 from the first Prepare of a version until all rollouts of the fleet serve it."
     ),
     "publish_started_timestamp_seconds": Metric(
         kind="gauge", help="Unix time at which the last publication began."
@@ -163,6 +164,16 @@ TABLE: dict[str, Metric] = {
         help="Groups in work in this actor: waiting for a place, sampling, scoring or inserting.",
         labels=("phase",),
     ),
+    "places_waiting": Metric(
+        kind="gauge",
+        help="Free places of the rollouts for which this actor waits for replay to admit a group.",
+    ),
+    "completions_total": Metric(
+        kind="counter", help="Completions, by finish reason.", labels=("finish_reason",)
+    ),
+    "completion_versions": Metric(
+        kind="histogram", help="Policy versions that one completion carries.", buckets=(1, 2, 3, 4, 6, 8, 16)
+    ),
     "completions_continued_total": Metric(
         kind="counter", help="Completions that a further rollout continued after the loss of one."
     ),
@@ -171,36 +182,26 @@ TABLE: dict[str, Metric] = {
         help="Rollouts that this actor lost, by reason: drained, or lost without notice.",
         labels=("reason",),
     ),
+    "drained_groups_total": Metric(
+        kind="counter",
+        help="Groups that a stopping actor finished or returned, by outcome.",
+        labels=("outcome",),
+    ),
+    "groups_lost_total": Metric(
+        kind="counter", help="Groups that this actor could not insert, by reason.", labels=("reason",)
+    ),
     # rollout
     "tokens_generated_total": Metric(kind="counter", help="Tokens sampled by the engine."),
-    "completions_total": Metric(
-        kind="counter", help="Completions, by finish reason.", labels=("finish_reason",)
-    ),
-    "completion_versions": Metric(
-        kind="histogram", help="Policy versions that one completion carries.", buckets=(1, 2, 3, 4, 6, 8, 16)
-    ),
     "version_served": Metric(
-        kind="gauge", help="Policy version that this worker serves; -1 before the first."
+        kind="gauge", help="Policy version that this rollout serves; -1 before the first."
     ),
     "update_pause_seconds": Metric(
-        kind="histogram", help="Time for which generation stood still for an update.", buckets=SECONDS
+        kind="histogram", help="Time for which generation was paused for an update.", buckets=SECONDS
     ),
     "groups_running": Metric(kind="gauge", help="Groups being sampled by this rollout, of all actors."),
     "places": Metric(
         kind="gauge",
         help="Groups that this rollout may sample at a time; 0 while it serves no verified version.",
-    ),
-    "places_waiting": Metric(
-        kind="gauge",
-        help="Free places of the rollouts for which this actor waits for replay to admit a group.",
-    ),
-    "drained_groups_total": Metric(
-        kind="counter",
-        help="Groups that a stopping actor finished, or returned, by outcome.",
-        labels=("outcome",),
-    ),
-    "groups_lost_total": Metric(
-        kind="counter", help="Groups that this actor could not hand in, by reason.", labels=("reason",)
     ),
     # verifier
     "scores_total": Metric(
@@ -223,13 +224,16 @@ TABLE: dict[str, Metric] = {
         labels=("reward",),
     ),
     "verdict_cache_hits_total": Metric(
-        kind="counter", help="Verdicts that were known already, by reward.", labels=("reward",)
+        kind="counter", help="Verdicts taken from the cache, by reward.", labels=("reward",)
     ),
     "workers_killed_total": Metric(
-        kind="counter", help="Children of the verifier that were replaced, by reason.", labels=("reason",)
+        kind="counter",
+        help="Child processes of the verifier that were replaced, by reason.",
+        labels=("reason",),
     ),
     "sandbox_servers_lost_total": Metric(
-        kind="counter", help="Fork servers of the sandbox that were lost with a run, and replaced."
+        kind="counter",
+        help="Fork servers of the sandbox that were lost while they ran a program, and replaced.",
     ),
     "isolation_layer": Metric(
         kind="gauge", help="1 for each layer of isolation that is active around programs.", labels=("layer",)
@@ -254,14 +258,14 @@ TABLE: dict[str, Metric] = {
         kind="gauge", help="Groups in the ledger, by state and reason.", labels=("state", "reason")
     ),
     "prompts_skipped": Metric(
-        kind="gauge", help="Prompts passed over when their turn came, by reason.", labels=("reason",)
+        kind="gauge", help="Prompts that the curriculum skipped, by reason.", labels=("reason",)
     ),
     "prompts_retired": Metric(
         kind="gauge",
-        help="Prompts given up because three of their leases ended by a fault, by the last fault.",
+        help="Prompts retired because three of their leases ended by a fault, by the last fault.",
         labels=("reason",),
     ),
-    "ledger_residual": Metric(kind="gauge", help="What the ledger cannot account for; 0, or there is a bug."),
+    "ledger_residual": Metric(kind="gauge", help="Unaccounted groups of the ledger; not 0 means a bug."),
     "ledger_tokens": Metric(kind="gauge", help="Tokens in the ledger, by state.", labels=("state",)),
     "admission_free": Metric(kind="gauge", help="Groups that may be started at the announced version."),
     "announced_version": Metric(kind="gauge", help="Policy version last announced to replay."),
@@ -275,7 +279,13 @@ TABLE: dict[str, Metric] = {
     # several pods
     "trained_version": Metric(kind="gauge", help="Policy version that the learner holds, published or not."),
     "worker_state": Metric(
-        kind="gauge", help="1 for what this worker is doing, 0 for the rest, by state.", labels=("state",)
+        kind="gauge",
+        help="1 for the present state of this rollout, 0 for the other states.",
+        labels=("state",),
+    ),
+    "preemptions_total": Metric(
+        kind="counter",
+        help="Requests that the engine computed again because the key-value cache was full.",
     ),
     "kv_cache_usage": Metric(
         kind="gauge", help="Share of the engine's key-value cache that is in use, at its last step."

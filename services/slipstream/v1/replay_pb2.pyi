@@ -21,6 +21,12 @@ class InsertOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INSERT_OUTCOME_DUPLICATE: _ClassVar[InsertOutcome]
     INSERT_OUTCOME_FENCED: _ClassVar[InsertOutcome]
     INSERT_OUTCOME_FILTERED: _ClassVar[InsertOutcome]
+
+class WorkerKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_KIND_UNSPECIFIED: _ClassVar[WorkerKind]
+    WORKER_KIND_ACTOR: _ClassVar[WorkerKind]
+    WORKER_KIND_ROLLOUT: _ClassVar[WorkerKind]
 PURPOSE_UNSPECIFIED: Purpose
 PURPOSE_TRAINING: Purpose
 PURPOSE_EVALUATION: Purpose
@@ -29,6 +35,9 @@ INSERT_OUTCOME_ACCEPTED: InsertOutcome
 INSERT_OUTCOME_DUPLICATE: InsertOutcome
 INSERT_OUTCOME_FENCED: InsertOutcome
 INSERT_OUTCOME_FILTERED: InsertOutcome
+WORKER_KIND_UNSPECIFIED: WorkerKind
+WORKER_KIND_ACTOR: WorkerKind
+WORKER_KIND_ROLLOUT: WorkerKind
 
 class Lease(_message.Message):
     __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "group_size", "seconds", "purpose")
@@ -459,18 +468,20 @@ class GetActivityRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerActivity(_message.Message):
-    __slots__ = ("worker_id", "silent_seconds", "serving_version", "leases", "scoring_failure")
+    __slots__ = ("worker_id", "silent_seconds", "serving_version", "leases", "scoring_failure", "kind")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
     SCORING_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     silent_seconds: float
     serving_version: int
     leases: int
     scoring_failure: str
-    def __init__(self, worker_id: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ..., leases: _Optional[int] = ..., scoring_failure: _Optional[str] = ...) -> None: ...
+    kind: WorkerKind
+    def __init__(self, worker_id: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ..., leases: _Optional[int] = ..., scoring_failure: _Optional[str] = ..., kind: _Optional[_Union[WorkerKind, str]] = ...) -> None: ...
 
 class GetActivityResponse(_message.Message):
     __slots__ = ("ledger", "admission_free", "workers", "oldest_lease_seconds", "oldest_lease_worker")

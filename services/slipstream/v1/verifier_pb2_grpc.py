@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class VerifierStub(object):
-    """Serves rollout workers.
+    """Serves actors.
     """
 
     def __init__(self, channel):
@@ -43,7 +43,7 @@ class VerifierStub(object):
 
 
 class VerifierServicer(object):
-    """Serves rollout workers.
+    """Serves actors.
     """
 
     def Score(self, request, context):
@@ -73,7 +73,7 @@ def add_VerifierServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Verifier(object):
-    """Serves rollout workers.
+    """Serves actors.
     """
 
     @staticmethod

@@ -15,6 +15,7 @@ from slipstream.answers.cpu_limit import TooSlow, cpu_limit
 from slipstream.answers.latex_input import UnsupportedExpression, normalize
 from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
+from slipstream.config.problem import Invalid, Problem
 from slipstream.config.rewards import KINDS, CodeTestsConfig, GroundTruth
 from slipstream.records import Prompt
 from slipstream.sandbox import cgroup, packages
@@ -27,8 +28,9 @@ from slipstream.sandbox.server_process import SandboxLost
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.code.cases import cases_of
+from slipstream.verifier.missing_resource import MissingResource
 from slipstream.verifier.resources import Resources
-from slipstream.verifier.reward import MissingResource, UnusableGroundTruth
+from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.rewards.bind import make_reward
 from slipstream.verifier.setting_names import SETTING_NAMES
 
@@ -53,15 +55,12 @@ def refusals(
             continue
         try:
             make_reward(reward, resources)
+        except Invalid as error:
+            key = f"rewards.{position}.{error.key}" if error.key else f"rewards.{position}"
+            reason = str(Problem(key="", reason=error.reason, remedy=error.remedy))
+            yield _refusal(key, reason, is_local=isinstance(error, MissingResource))
         except ValueError as error:
-            key, _, reason = str(error).partition(": ")
-            named = key in type(reward).model_fields
-            where = f"rewards.{position}.{key}" if named else f"rewards.{position}"
-            yield _refusal(
-                where,
-                reason if named else str(error),
-                is_local=isinstance(error, MissingResource),
-            )
+            yield _refusal(f"rewards.{position}", str(error), is_local=False)
     programs = [reward.memory_mib for reward in config.rewards if isinstance(reward, CodeTestsConfig)]
     if programs:
         yield from _of_sandbox(config.verifier, max(programs), layers)
@@ -116,7 +115,7 @@ def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> s
     except (UnsupportedExpression, TooSlow) as error:
         return f"has the answer {answer[:40]!r}, which is not read: {error}"
     except UnusableGroundTruth as error:
-        return f"has tests that cannot be had: {str(error).removeprefix(f'prompt {name}: ')}"
+        return f"has tests that cannot be had: {error.reason}"
     return ""
 
 

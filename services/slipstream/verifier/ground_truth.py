@@ -17,7 +17,7 @@ def expected_answer(prompt: Prompt) -> str:
     """Return the ground truth without surrounding white space. Errors: UnusableGroundTruth if it is empty."""
     expected = prompt.answer.strip()
     if not expected:
-        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: no `answer`; the ground truth is needed")
+        raise UnusableGroundTruth("no `answer`; the ground truth is needed", prompt_id=prompt.prompt_id)
     return expected
 
 
@@ -26,7 +26,7 @@ def expected_number(prompt: Prompt) -> tuple[Fraction, bool]:
     try:
         return _number(expected_answer(prompt))
     except NotANumber as error:
-        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
+        raise UnusableGroundTruth(f"`answer`: {error}", prompt_id=prompt.prompt_id) from error
 
 
 def expected_expression(prompt: Prompt) -> str:
@@ -34,7 +34,7 @@ def expected_expression(prompt: Prompt) -> str:
     try:
         return _expression(expected_answer(prompt))
     except UnsupportedExpression as error:
-        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
+        raise UnusableGroundTruth(f"`answer`: {error}", prompt_id=prompt.prompt_id) from error
 
 
 _number = lru_cache(maxsize=256)(read_number)
@@ -48,14 +48,14 @@ def countdown_puzzle(prompt: Prompt) -> tuple[tuple[int, ...], int]:
     """
     written = prompt.fields.get("numbers", "").strip("[] ").replace(",", " ").split()
     if not written or len(written) > MAX_NUMBERS:
-        raise UnusableGroundTruth(
-            f"prompt {prompt.prompt_id}: field `numbers` needs 1 to {MAX_NUMBERS} numbers"
-        )
-    target = _whole(expected_answer(prompt), f"prompt {prompt.prompt_id}: `answer`")
-    return tuple(_whole(word, f"prompt {prompt.prompt_id}: field `numbers`") for word in written), target
+        reason = f"field `numbers` needs 1 to {MAX_NUMBERS} numbers"
+        raise UnusableGroundTruth(reason, prompt_id=prompt.prompt_id)
+    target = _whole(prompt, expected_answer(prompt), "`answer`")
+    return tuple(_whole(prompt, word, "field `numbers`") for word in written), target
 
 
-def _whole(word: str, where: str) -> int:
+def _whole(prompt: Prompt, word: str, where: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(word):
-        raise UnusableGroundTruth(f"{where}: {word[:40]!a} is not a whole number of at most 18 digits")
+        reason = f"{where}: {word[:40]!a} is not a whole number of at most 18 digits"
+        raise UnusableGroundTruth(reason, prompt_id=prompt.prompt_id)
     return int(word)

@@ -49,14 +49,15 @@ def describe(error: BaseException) -> str:
 
 
 class UnusableGroundTruth(ValueError):
-    """The prompt has no ground truth that the reward can read; the message names the prompt.
+    """The prompt has no ground truth that the reward can read.
 
-    The caller is at fault: no answer to this prompt can be scored, now or later.
+    The caller is at fault: no answer to this prompt can be scored, now or later. `prompt_id` is empty where
+    the reason names the prompt.
     """
 
-
-class MissingResource(ValueError):
-    """This machine lacks a library, a file or a model that a reward needs. Another machine may have it."""
+    def __init__(self, reason: str, *, prompt_id: str = "") -> None:
+        super().__init__(f"prompt {prompt_id}: {reason}" if prompt_id else reason)
+        self.reason, self.prompt_id = reason, prompt_id
 
 
 class Reward(Protocol):

@@ -94,7 +94,8 @@ class Scorer:
         try:
             verdicts = await _verdicts(reward, prompt, answers)
         except UnusableGroundTruth as error:
-            raise UnusableGroundTruth(f"{error} (reward `{name}`)") from error
+            reason = f"{error.reason} (reward `{name}`)"
+            raise UnusableGroundTruth(reason, prompt_id=error.prompt_id) from error
         self._metrics.observe("reward_seconds", time.monotonic() - started, reward=name)
         return [_component(name, verdict) for verdict in verdicts]
 

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import yaml
-from chart.manifests import Document, PodTemplate, by_name, of_kind, pod_templates
+from chart.manifests import Document, by_name, of_kind, pod_templates
 from chart.rendering import merge
 
 CHECKSUM = "checksum/config"
 CONFIG_FILES = ("run.yaml", "cluster.yaml")
 DEFAULT_GRACE_SECONDS = 30
-DRAIN_ARGUMENT = "--set=rollout.drain_seconds="
 ADDRESS = re.compile(r"^(?:\w+://)?(?P<host>[a-z][a-z0-9.-]*):(?P<port>\d+)(?:/\d+)?$")
 
 
@@ -63,22 +62,15 @@ def _texts(tree: Any, where: str) -> Iterator[tuple[str, str]]:
 def grace_exceeds_draining(documents: Iterable[Document]) -> Iterator[str]:
     """terminationGracePeriodSeconds is more than the preStop hook and the draining need."""
     documents = list(documents)
-    drain = float((configuration(documents).get("rollout") or {}).get("drain_seconds", 0))
+    drain = float((configuration(documents).get("actor") or {}).get("drain_seconds", 0))
     for pod in pod_templates(documents):
         if not pod.runs_on:
             continue
         grace = pod.spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
         needed = max((pre_stop_seconds(c) for c in pod.containers), default=0)
-        needed += _own_drain_seconds(pod, drain) if pod.component == "rollout" else 0
+        needed += drain if pod.component == "actor" else 0
         if grace <= needed:
             yield f"{pod.name}: a grace of {grace} s for {needed:g} s of preStop and draining"
-
-
-def _own_drain_seconds(pod: PodTemplate, of_all: float) -> float:
-    """How long this pod drains: its arguments may say otherwise than the configuration."""
-    words = [str(word) for container in pod.containers for word in container.get("args") or []]
-    own = [word.removeprefix(DRAIN_ARGUMENT) for word in words if word.startswith(DRAIN_ARGUMENT)]
-    return float(own[-1]) if own else of_all
 
 
 def pre_stop_seconds(container: Document) -> float:

@@ -7,7 +7,7 @@
 {{- $_ := set $at $room (printf "%s-%s:%s" $name $room (include (printf "slipstream.ports.%s" $room) $)) -}}
 {{- end -}}
 {{- $ranks := include "slipstream.learner.ranks" . | int -}}
-{{- $drain := include "slipstream.rollout.drainSeconds" . | float64 -}}
+{{- $drain := include "slipstream.actor.drainSeconds" . | float64 -}}
 {{- $config := dict
   "name" (include "slipstream.run.name" .)
   "run_dir" (printf "/var/lib/slipstream/%s" (include "slipstream.run.name" .))
@@ -19,10 +19,15 @@
     "address" $at.learner "ranks" $ranks "stay" true
     "checkpoint" (dict "stop_seconds" (.Values.learner.stopSeconds | float64)))
   "rollout" (dict
-    "address" (include "slipstream.listen" (include "slipstream.ports.rollout" .)) "workers" 1 "drain_seconds" $drain)
+    "address" (include "slipstream.listen" (include "slipstream.ports.rollout" .)) "workers" 1)
+  "actor" (dict "drain_seconds" $drain)
   "weights" (dict "port" (include "slipstream.ports.weights" . | int))
   "telemetry" (dict "host" "::" "port" (include "slipstream.ports.metrics" . | int))
   "rpc" (include "slipstream.config.rpc" . | fromYaml) -}}
+{{- if ne .Values.tls.mode "none" -}}
+{{- /* Actors call rollouts by the addresses of their pods, which are not in a certificate. */}}
+{{- $_ := set $config.rollout "server_name" (printf "%s-rollout" $name) -}}
+{{- end -}}
 {{- if include "slipstream.teacher.enabled" . -}}
 {{- $_ := set $config "teacher" (dict "address" (printf "%s-teacher:%s" $name (include "slipstream.ports.teacher" .))) -}}
 {{- end -}}

@@ -33,7 +33,7 @@
 {{- mul .Values.learner.nodes (include "slipstream.learner.ranksPerNode" . | int) -}}
 {{- end -}}
 
-{{/* Seconds that a stopped worker has to finish its groups, in all pools. */}}
-{{- define "slipstream.rollout.drainSeconds" -}}
-{{- include "slipstream.run.value" (list . "rollout.drain_seconds" .Values.rollout.drainSeconds) -}}
+{{/* Seconds that a stopped actor has to finish its groups. */}}
+{{- define "slipstream.actor.drainSeconds" -}}
+{{- include "slipstream.run.value" (list . "actor.drain_seconds" .Values.actor.drainSeconds) -}}
 {{- end -}}

@@ -14,12 +14,13 @@
 {{- $places := dict
   "learner" (concat $model $checked (list "/dev/shm" "/var/lib/slipstream"))
   "rollout" (append $model "/dev/shm")
+  "actor" (append $common "/models")
   "replay" (ternary (append $common .Values.data.mountPath) $common (not (empty .Values.data.existingClaim)))
   "verifier" $verifier
   "teacher" $teacher
   "tests" $common
   "redis" (list "/etc/redis" "/run/redis" "/tmp" "/data") -}}
-{{- range $where := list "learner" "verifier" "teacher" "replay" "redis" "tests" -}}
+{{- range $where := list "learner" "actor" "verifier" "teacher" "replay" "redis" "tests" -}}
 {{- $component := ternary "test" $where (eq $where "tests") -}}
 {{- include "slipstream.guards.extrasOf" (dict "root" $ "where" $where "component" $component "room" (index $.Values $where) "places" (index $places $where)) -}}
 {{- end -}}

@@ -64,7 +64,7 @@ it. Only the private blocks can be compared here.
 
 {{/* All images as JSON {where: image}. */}}
 {{- define "slipstream.images" -}}
-{{- $images := dict "learner.image" .Values.learner.image "verifier.image" .Values.verifier.image "replay.image" .Values.replay.image -}}
+{{- $images := dict "learner.image" .Values.learner.image "actor.image" .Values.actor.image "verifier.image" .Values.verifier.image "replay.image" .Values.replay.image -}}
 {{- if include "slipstream.teacher.enabled" . -}}{{- $_ := set $images "teacher.image" .Values.teacher.image -}}{{- end -}}
 {{- if .Values.tests.enabled -}}{{- $_ := set $images "tests.image" .Values.tests.image -}}{{- end -}}
 {{- if eq .Values.redis.mode "builtIn" -}}{{- $_ := set $images "redis.image" .Values.redis.image -}}{{- end -}}

@@ -1,6 +1,7 @@
 {{/* Guards on pools and autoscalers. */}}
 
 {{- define "slipstream.guards.pools" -}}
+{{- include "slipstream.guards.moved" . }}
 {{- $names := list -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
 {{- if has .name $names }}
@@ -11,6 +12,19 @@ rollout.pools has two pools named {{ .name }}: give each a name of its own
 pool {{ .name }} is for spot nodes, and nothing says which those are: set rollout.spot.nodeSelector and rollout.spot.tolerations
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* Values of the time when workers held groups, which actors hold now. */}}
+{{- define "slipstream.guards.moved" -}}
+{{- $rooms := dict "rollout" .Values.rollout "rollout.defaults" .Values.rollout.defaults -}}
+{{- range .Values.rollout.pools -}}{{- $_ := set $rooms (printf "rollout.pools[%s]" .name) . -}}{{- end -}}
+{{- range $where, $room := $rooms -}}
+{{- range $key := list "drainSeconds" "marginSeconds" -}}
+{{- if not (kindIs "invalid" (get $room $key | default nil)) }}
+{{ $where }}.{{ $key }} has moved to actor.{{ $key }}, because actors hold the groups: set it there, and leave it out here
+{{- end }}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "slipstream.guards.autoscaling" -}}

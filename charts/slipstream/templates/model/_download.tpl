@@ -37,7 +37,7 @@
 {{/* The authorities as a source of the volume `config`. Takes (dict "root" $ "component" NAME). */}}
 {{- define "slipstream.model.authoritySource" -}}
 {{- with .root.Values.model -}}
-{{- if and (eq .mode "download") (has $.component (list "learner" "rollout")) (include "slipstream.model.authority" .download) -}}
+{{- if and (eq .mode "download") (has $.component (list "learner" "rollout" "actor")) (include "slipstream.model.authority" .download) -}}
 {{- with .download.authority -}}
 - {{ ternary "configMap" "secret" (not (empty .configMap)) }}:
     name: {{ default .secret .configMap }}
@@ -48,7 +48,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The largest number of pods that download the model into a volume of their own; 0 if the pods share a volume. */}}
+{{/* The largest number of pods that download the weights into a volume of their own; 0 if the pods share a volume. */}}
 {{- define "slipstream.model.downloads" -}}
 {{- $pods := int .Values.learner.nodes -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}

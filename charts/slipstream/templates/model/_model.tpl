@@ -26,6 +26,10 @@
   {{- else }}
   hostPath: {path: {{ $model.volume.hostPath | quote }}, type: Directory}
   {{- end }}
+{{- else if eq .component "actor" -}}
+{{- /* An actor keeps no weights, so it shares no cache with pods that need them. */}}
+- name: models
+  emptyDir: {}
 {{- else if eq $model.cache.kind "claim" -}}
 - name: models
   persistentVolumeClaim: {claimName: {{ $model.cache.existingClaim }}}
@@ -53,7 +57,11 @@
 {{- if ne $values.model.mode "volume" -}}
 - name: model
   {{- include "slipstream.container.image" . | nindent 2 }}
-  {{- if eq $values.model.mode "warmup" }}
+  {{- if and (eq $values.model.mode "warmup") (eq .component "actor") }}
+  command: [tini, -g, --, sh, -c, {{ include "slipstream.model.tokenizer" . | quote }}, tokenizer]
+  args:
+    - {{ include "slipstream.model.path" .root }}
+  {{- else if eq $values.model.mode "warmup" }}
   command: [tini, -g, --, {{ include "slipstream.container.again" . }}sh, -c, {{ include "slipstream.model.warmup" . | quote }}, warmup]
   args:
     - {{ include "slipstream.model.path" .root }}
@@ -67,6 +75,9 @@
     - {{ $values.model.download.repository | quote }}
     - {{ $values.model.download.revision | quote }}
     - {{ include "slipstream.model.path" .root }}
+    {{- if eq .component "actor" }}
+    - --without-weights
+    {{- end }}
   {{- end }}
   env:
     {{- include "slipstream.env.home" . | nindent 4 }}
@@ -80,8 +91,10 @@
   volumeMounts:
     {{- include "slipstream.mounts.base" . | nindent 4 }}
     {{- include "slipstream.model.mount" (merge (dict "writable" true) .) | nindent 4 }}
+    {{- if ne .component "actor" }}
     {{- with include "slipstream.data.mount" .root }}
     {{- . | nindent 4 }}
+    {{- end }}
     {{- end }}
     {{- with .room.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
@@ -91,6 +104,11 @@
 
 {{- define "slipstream.model.warmup" -}}
 output=$1; shift; test -e "$output/config.json" || exec python -m slipstream.cli warmup /etc/slipstream/run.yaml --output "$output" --set learner.device=cpu "$@"
+{{- end -}}
+
+{{/* The script for an actor, whose image has no torch: it needs the tokenizer and the context length, and no weights. */}}
+{{- define "slipstream.model.tokenizer" -}}
+test -e "$1/config.json" || exec python -m slipstream.learner.policy.tiny_files --config /etc/slipstream/run.yaml --output "$1"
 {{- end -}}
 
 {{/* The claim with the run's data files, for the pods that read them. */}}

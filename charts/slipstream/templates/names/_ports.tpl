@@ -18,7 +18,9 @@
 {{- if eq $component "redis" -}}
 {{- $_ := set $ports "redis" (include "slipstream.ports.redis" $root) -}}
 {{- else if ne $component "test" -}}
+{{- if ne $component "actor" -}}
 {{- $_ := set $ports "grpc" (include (printf "slipstream.ports.%s" $component) $root) -}}
+{{- end -}}
 {{- $_ := set $ports "metrics" (include "slipstream.ports.metrics" $root) -}}
 {{- end -}}
 {{- if eq $component "learner" -}}

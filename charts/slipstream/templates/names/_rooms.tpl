@@ -4,7 +4,7 @@ values for messages. Each pool is a component. Takes the root.
 */}}
 {{- define "slipstream.rooms" -}}
 {{- $rooms := list -}}
-{{- $names := list "learner" "verifier" "replay" -}}
+{{- $names := list "learner" "actor" "verifier" "replay" -}}
 {{- if include "slipstream.teacher.enabled" . -}}{{- $names = append $names "teacher" -}}{{- end -}}
 {{- if eq .Values.redis.mode "builtIn" -}}{{- $names = append $names "redis" -}}{{- end -}}
 {{- if .Values.tests.enabled -}}{{- $names = append $names "tests" -}}{{- end -}}

@@ -26,12 +26,24 @@ ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
   {{- include "slipstream.network.weights" (list . "from" "learner") | nindent 2 }}
   {{- include "slipstream.network.rollouts" (list . "from") | nindent 2 }}
+  {{- include "slipstream.network.edge" (list . "from" "rollout" "actor") | nindent 2 }}
 egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
   {{- include "slipstream.network.weights" (list . "to" "learner" "learner" "weights") | nindent 2 }}
   {{- include "slipstream.network.rollouts" (list . "to") | nindent 2 }}
   {{- include "slipstream.network.edge" (list . "to" "replay" "replay") | nindent 2 }}
-  {{- include "slipstream.network.edge" (list . "to" "verifier" "verifier") | nindent 2 }}
+  {{- include "slipstream.network.hub" . | nindent 2 }}
+{{- end -}}
+
+{{/* Nobody calls an actor. */}}
+{{- define "slipstream.network.actor" -}}
+ingress:
+  {{- include "slipstream.network.metrics" . | nindent 2 }}
+egress:
+  {{- include "slipstream.network.dns" . | nindent 2 }}
+  {{- range list "replay" "rollout" "verifier" }}
+  {{- include "slipstream.network.edge" (list $ "to" . .) | nindent 2 }}
+  {{- end }}
   {{- include "slipstream.network.hub" . | nindent 2 }}
 {{- end -}}
 
@@ -39,7 +51,7 @@ egress:
 {{- define "slipstream.network.verifier" -}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
-  {{- include "slipstream.network.served" (list . "verifier" "rollout") | nindent 2 }}
+  {{- include "slipstream.network.served" (list . "verifier" "actor") | nindent 2 }}
   {{- if .Values.verifier.http.enabled }}
   - ports: [{protocol: TCP, port: {{ .Values.verifier.http.port }}}]
     from:
@@ -71,7 +83,7 @@ ingress:
 {{- define "slipstream.network.replay" -}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
-  {{- include "slipstream.network.served" (list . "replay" "rollout" "learner") | nindent 2 }}
+  {{- include "slipstream.network.served" (list . "replay" "actor" "rollout" "learner") | nindent 2 }}
 egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
   {{- if eq .Values.redis.mode "builtIn" }}

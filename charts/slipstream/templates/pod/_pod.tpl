@@ -81,7 +81,7 @@ securityContext:
 {{- $own := "" -}}
 {{- if eq .component "learner" -}}
 {{- $own = include "slipstream.learner.initial" . -}}
-{{- else if eq .component "rollout" -}}
+{{- else if has .component (list "rollout" "actor") -}}
 {{- $own = include "slipstream.model.init" . -}}
 {{- end -}}
 {{- with list $extra $own | compact -}}

@@ -44,7 +44,7 @@ extraVolumes[{{ $volume.name }}]: {{ $type }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if has .component (list "learner" "rollout") -}}
+{{- if has .component (list "learner" "rollout" "actor") -}}
 {{- if contains "hostPath:" (include "slipstream.model.volume" .) }}
 model.{{ ternary "volume" "cache" (eq .root.Values.model.mode "volume") }}.hostPath
 {{- end -}}

@@ -14,6 +14,8 @@
 {{- if has .component (list "learner" "rollout") -}}
 {{- $names = append $names "shared-memory" -}}
 {{- $further = list $further (include "slipstream.model.volume" .) | join "\n" -}}
+{{- else if eq .component "actor" -}}
+{{- $further = include "slipstream.model.volume" . -}}
 {{- else if has .component (list "verifier" "teacher") -}}
 {{- $further = include (printf "slipstream.%s.volumes" .component) .root -}}
 {{- end -}}

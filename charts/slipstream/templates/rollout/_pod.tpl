@@ -14,7 +14,7 @@ spec:
   {{- with include "slipstream.pod.placement" . }}
   {{- . | nindent 2 }}
   {{- end }}
-  terminationGracePeriodSeconds: {{ include "slipstream.rollout.graceSeconds" (list $root $room) }}
+  terminationGracePeriodSeconds: {{ add $room.preStopSeconds $root.Values.rollout.stopSeconds }}
   {{- with include "slipstream.pod.initContainers" . }}
   {{- . | nindent 2 }}
   {{- end }}
@@ -24,15 +24,15 @@ spec:
       command: [tini, --, python, -m, {{ ternary "slipstream.rollout.node" "slipstream.rollout" (eq (default "" .node) "member") }}]
       args:
         {{- include "slipstream.container.config" $root | nindent 8 }}
-        {{- if not (kindIs "invalid" $room.drainSeconds) }}
-        - --set=rollout.drain_seconds={{ $room.drainSeconds }}
-        {{- end }}
         {{- with include "slipstream.rollout.place" . }}
         {{- . | nindent 8 }}
         {{- end }}
         - --name=$(POD_NAME)
       env:
         {{- include "slipstream.env.pod" . | nindent 8 }}
+        {{- if ne (default "" .node) "member" }}
+        - {name: SLIPSTREAM_ROLLOUT_HOST, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+        {{- end }}
         {{- if .node }}
         - {name: VLLM_HOST_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
         {{- end }}

@@ -15,23 +15,6 @@
 {{- dict "pools" $pools | toJson -}}
 {{- end -}}
 
-{{/* Seconds of draining in a pool. Takes (list $ POOL). */}}
-{{- define "slipstream.rollout.poolDrainSeconds" -}}
-{{- $pool := index . 1 -}}
-{{- if kindIs "invalid" $pool.drainSeconds -}}
-{{- include "slipstream.rollout.drainSeconds" (index . 0) -}}
-{{- else -}}
-{{- $pool.drainSeconds -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Seconds from the deletion of a worker's pod to SIGKILL. Takes (list $ POOL). */}}
-{{- define "slipstream.rollout.graceSeconds" -}}
-{{- $pool := index . 1 -}}
-{{- $drain := include "slipstream.rollout.poolDrainSeconds" . | float64 | ceil | int -}}
-{{- add $pool.preStopSeconds $drain (index . 0).Values.rollout.marginSeconds -}}
-{{- end -}}
-
 {{- define "slipstream.rollout.deletionCost" -}}
 {{- if kindIs "invalid" .podDeletionCost -}}{{- ternary -100 0 .spot -}}{{- else -}}{{- .podDeletionCost -}}{{- end -}}
 {{- end -}}

@@ -15,7 +15,7 @@
 
 {{/* The roles that need a certificate, separated by blanks. `console` is the role of HTTP clients of the verifier; no pod has it. */}}
 {{- define "slipstream.tls.roles" -}}
-learner rollout verifier replay{{ if include "slipstream.teacher.enabled" . }} teacher{{ end }}{{ if and .Values.verifier.http.enabled (eq .Values.tls.mode "certManager") }} console{{ end }}{{ if .Values.tests.enabled }} probe{{ end }}{{ if eq .Values.redis.mode "builtIn" }} redis{{ end }}
+learner rollout actor verifier replay{{ if include "slipstream.teacher.enabled" . }} teacher{{ end }}{{ if and .Values.verifier.http.enabled (eq .Values.tls.mode "certManager") }} console{{ end }}{{ if .Values.tests.enabled }} probe{{ end }}{{ if eq .Values.redis.mode "builtIn" }} redis{{ end }}
 {{- end -}}
 
 {{/* The issuer of the certificates. */}}

@@ -35,7 +35,7 @@ DISTANCES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One recipe; token_sum_norm still wants its max_tokens from the run."""
+    """One recipe. The run sets max_tokens of the aggregation token_sum_norm."""
 
     advantage: Advantage
     objective: Objective
@@ -50,7 +50,7 @@ class Preset:
     distillation: Distillation | None = None
     shaping: Shaping = NO_SHAPING
     group_size: int | None = None
-    """Completions a prompt, where the recipe is nothing without it; None leaves it to the run."""
+    """Completions per prompt, if the recipe needs this number; None leaves the number to the run."""
     source: str
     """Where the combination comes from."""
     note: str = ""
@@ -58,7 +58,7 @@ class Preset:
 
 
 def bound_of(objective: Objective) -> tuple[str, str]:
-    """Return what holds the policy near, as a name and a text: a band of the ratio, or a trust region."""
+    """Return name and description of the objective's bound: a band of the ratio, or a trust region."""
     if isinstance(objective, Ipo):
         return "trust region", f"total variation at most {objective.limit:g}"
     if isinstance(objective, Dppo):

@@ -29,7 +29,7 @@ STALE: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             corrections=(Tis(),),
             source="AReaL, arXiv:2505.24298; Batch size-invariance for policy optimization, arXiv:2110.00641",
-            note="the weight of the staleness is truncated at 2; AReaL leaves it out unless told otherwise.",
+            note="the weight that corrects staleness is truncated at 2; AReaL has no such weight by default.",
         ),
         "icepop": Preset(
             advantage=Grpo(),
@@ -37,7 +37,7 @@ STALE: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             corrections=(IcePop(),),
             source="Every Step Evolves (Ring-1T), arXiv:2510.18855",
-            note="advantage and aggregation were not verified; these are GRPO's and DAPO's.",
+            note="the report's advantage and aggregation were not verified; those of GRPO and DAPO are used.",
         ),
         "m2po": Preset(
             advantage=Grpo(),
@@ -45,22 +45,24 @@ STALE: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             corrections=(M2po(),),
             source="Prosperity before Collapse, arXiv:2510.01161 (the authors' code)",
-            note="only tokens whose drift does harm count and may be dropped; scope all is AReaL's "
-            "reading, and needs the anchor batch.",
+            note="only tokens whose ratio moved in the direction of their advantage count, and may be "
+            "dropped. scope: all, as in AReaL, counts all tokens and needs the anchor batch.",
         ),
         "dppo_tv": Preset(
             advantage=DrGrpo(),
             objective=Dppo(),
             aggregation="token_mean",
             source="Rethinking the Trust Region in LLM Reinforcement Learning (DPPO), arXiv:2602.04879",
-            note="the fallback where ratios grow. The paper caps the ratio at 5 in its scaling runs only.",
+            note="use it if ratios grow with other objectives. The paper caps the ratio, at 5, only in its "
+            "scaling runs.",
         ),
         "dppo_kl": Preset(
             advantage=DrGrpo(),
             objective=Dppo(divergence="binary_kl"),
             aggregation="token_mean",
             source="Rethinking the Trust Region in LLM Reinforcement Learning (DPPO), arXiv:2602.04879",
-            note="the divergence is KL(mu || pi) over the sampled token and the rest, at most 0.05 nats.",
+            note="the divergence is KL(mu || pi) over the sampled token and all other tokens together, at "
+            "most 0.05 nats.",
         ),
         "dppo_drift": Preset(
             advantage=DrGrpo(),
@@ -68,7 +70,7 @@ STALE: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             drift_penalty=DriftPenalty(coefficient=1e-3),
             source=f"the default loss of {PRIME_RL}; its penalty from Kimi K2.5, arXiv:2602.02276",
-            note="prime-rl's code does not cap the ratio; here the cap is DPPO's 5.",
+            note="prime-rl's code does not cap the ratio; this preset has DPPO's cap of 5.",
         ),
         "ipo": Preset(
             advantage=DrGrpo(),
@@ -76,8 +78,8 @@ STALE: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             drift_penalty=DriftPenalty(coefficient=1e-3),
             source=f"the loss ipo of {PRIME_RL}",
-            note="the mask does not look at the sign of the advantage; the penalty is on every token, masked "
-            "or not, as there.",
+            note="as in prime-rl, the mask does not depend on the sign of the advantage, and the penalty "
+            "applies to every token, masked or not.",
         ),
         "dro": Preset(
             advantage=DrGrpo(),
@@ -85,9 +87,11 @@ STALE: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="seq_mean_token_sum",
             drift_penalty=DriftPenalty(coefficient=0.025),
             source="Offline Regularised Reinforcement Learning for LLMs Alignment (DRO), arXiv:2405.19107",
-            note="the form by token of Tinker, beta / 2 with the 0.05 of its example. The paper squares the "
-            "log ratio of the completion to a reference (level sequence), and learns the baseline that is "
-            "here the group's mean. No ratio weighs stale tokens; the penalty alone holds the policy near.",
+            note="this is Tinker's form, with a penalty per token; the coefficient is beta / 2, with the "
+            "beta of 0.05 in Tinker's example. The paper squares the log ratio of the whole completion to a "
+            "reference (level: sequence), and learns the baseline; the baseline of this preset is the mean "
+            "of the group. No ratio corrects stale tokens; only the penalty keeps the policy near the "
+            "rollout policy.",
         ),
         "kimi_k1_5": Preset(
             advantage=DrGrpo(),
@@ -95,8 +99,8 @@ STALE: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="seq_mean_token_sum",
             drift_penalty=DriftPenalty(coefficient=0.025, level="sequence"),
             source="Kimi k1.5: Scaling Reinforcement Learning with LLMs, arXiv:2501.12599",
-            note="the paper does not state its tau, twice the coefficient. No ratio weighs stale tokens; the "
-            "penalty alone holds the policy near.",
+            note="the paper does not state its tau, which is twice the coefficient. No ratio corrects stale "
+            "tokens; only the penalty keeps the policy near the rollout policy.",
         ),
     }
 )

@@ -1,4 +1,4 @@
-"""Telescope's own defaults, so that its users get the numbers that they know."""
+"""Telescope's defaults as presets, so that users of Telescope get the same parameters."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from slipstream.algorithms.spec import Cispo, DrGrpo, Grpo, Gspo, Pg, ReinforceP
 
 SOURCE: Final = "Telescope's algorithm pages and defaults, https://github.com/eduardoslonski/telescope"
 FILTER: Final = "Telescope also discards groups of equal rewards: shaping {dynamic_sampling: {}}"
-UNCORRECTED: Final = f"no ratio: the gradient is biased as soon as data are stale. {FILTER}."
+UNCORRECTED: Final = f"there is no ratio, so the gradient is biased for stale data. {FILTER}."
 EPSILON: Final = 1e-4
 
 TELESCOPE: Final[Mapping[str, Preset]] = MappingProxyType(
@@ -47,15 +47,17 @@ TELESCOPE: Final[Mapping[str, Preset]] = MappingProxyType(
             objective=Cispo(clip_low=0.4, clip_high=0.5),
             aggregation="token_mean",
             source=SOURCE,
-            note=f"its lower bound of 0.6 inflates tokens that the policy has moved away from. {FILTER}.",
+            note="the lower bound of 0.6 raises the weight of tokens whose ratio is below 0.6, from which "
+            f"the policy has moved away. {FILTER}.",
         ),
         "telescope_gspo": Preset(
             advantage=Grpo(epsilon=EPSILON),
             objective=Gspo(clip_low=0.4, clip_high=0.5),
             aggregation="seq_mean_token_mean",
             source=SOURCE,
-            note="its straight-through ratio weighs every sequence the same; Telescope's loss is divided by "
-            f"tokens, ours by sequences. So wide a band hardly ever clips. {FILTER}.",
+            note="every sequence has the same weight, whatever its length. Telescope divides its loss by "
+            "the number of tokens, this preset by the number of sequences. Such a wide band hardly ever "
+            f"clips. {FILTER}.",
         ),
         "telescope_sapo": Preset(
             advantage=Grpo(epsilon=EPSILON),

@@ -1,4 +1,4 @@
-"""Presets whose token weights are bounded without losing their gradient: CISPO, SAPO, TOPR, GLM-5's mask."""
+"""Presets that bound the weight of a token's gradient: CISPO, SAPO, TOPR, GLM-5's mask."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from slipstream.algorithms.spec import (
 )
 
 VARIED: Final = Shaping(dynamic_sampling=DynamicSampling())
-"""Groups whose rewards are all equal do not train."""
+"""Dynamic sampling: groups whose rewards are all equal are not trained on."""
 
 WEIGHTED: Final[Mapping[str, Preset]] = MappingProxyType(
     {
@@ -28,8 +28,8 @@ WEIGHTED: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             shaping=VARIED,
             source="MiniMax-M1, arXiv:2506.13585; cap of 5 and filter from ScaleRL, arXiv:2510.13786",
-            note="the default. The paper scales by the group and does not state its cap; the ratio is "
-            "taken to the rollout policy.",
+            note="the default preset. The paper divides advantages by the standard deviation of the group, "
+            "and does not state its cap. The ratio is taken to the rollout policy.",
         ),
         "scalerl": Preset(
             advantage=BatchScaled(),
@@ -37,8 +37,8 @@ WEIGHTED: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="prompt_mean",
             shaping=VARIED,
             source="The Art of Scaling Reinforcement Learning Compute for LLMs (ScaleRL), arXiv:2510.13786",
-            note="its loss, advantage and filter; its float32 head and its rule against asking solved "
-            "prompts again are not part of a preset.",
+            note="the loss, the advantage and the filter are the paper's. Its float32 output head and its "
+            "rule that solved prompts are not sampled again are not part of the preset.",
         ),
         "sapo": Preset(
             advantage=Grpo(),
@@ -52,15 +52,15 @@ WEIGHTED: Final[Mapping[str, Preset]] = MappingProxyType(
             objective=RolloutIs(),
             aggregation="token_mean",
             source="GLM-5: from Vibe Coding to Agentic Engineering, arXiv:2602.15763",
-            note="the report's advantage and aggregation were not verified; these are GRPO's and DAPO's.",
+            note="the report's advantage and aggregation were not verified; those of GRPO and DAPO are used.",
         ),
         "topr": Preset(
             advantage=DrGrpo(),
             objective=Topr(),
             aggregation="seq_mean_token_sum",
             source="Tapered Off-Policy REINFORCE, arXiv:2503.14286",
-            note="the paper tapers the ratio of the whole sequence, this one that of each token; the "
-            "baseline is the group's mean.",
+            note="the paper truncates the ratio of the whole sequence, this preset the ratio of each token. "
+            "The baseline is the mean of the group.",
         ),
     }
 )

@@ -7,6 +7,8 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from slipstream.algorithms.spec.invalid import InvalidPart
+
 Anchor = Literal["rollout", "batch"]
 """Whose logprobs are under a ratio: those of the policy that sampled the token, or the learner's own at the
 start of the optimizer batch (the proximal policy)."""
@@ -18,7 +20,7 @@ STRICT: Final = {"extra": "forbid"}
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Raise ValueError unless value is one of choices (True is not 1)."""
     if isinstance(value, bool) or value not in choices:
-        raise ValueError(f"{name}: got {value!r}, needs one of {', '.join(map(repr, choices))}")
+        raise InvalidPart(name, f"got {value!r}, needs one of {', '.join(map(repr, choices))}")
 
 
 def require_positive(name: str, value: object, *, at_most: float | None = None) -> None:
@@ -26,28 +28,28 @@ def require_positive(name: str, value: object, *, at_most: float | None = None) 
     limit = "" if at_most is None else f" of at most {at_most:g}"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]
-        raise ValueError(f"{name}: got {value!r}, needs a finite number above 0{limit}")
+        raise InvalidPart(name, f"got {value!r}, needs a finite number above 0{limit}")
     if at_most is not None and value > at_most:  # type: ignore[operator]
-        raise ValueError(f"{name}: got {value!r}, needs a finite number above 0{limit}")
+        raise InvalidPart(name, f"got {value!r}, needs a finite number above 0{limit}")
 
 
 def require_integer(name: str, value: object, *, at_least: int) -> None:
     """Raise ValueError unless value is an integer of at least at_least."""
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise ValueError(f"{name}: got {value!r}, needs an integer of at least {at_least}")
+        raise InvalidPart(name, f"got {value!r}, needs an integer of at least {at_least}")
 
 
 def require_dual_clip(kind: str, dual_clip: float | None, clip_high: float | None) -> None:
     """Raise ValueError unless dual_clip is None or a ratio above the band's upper end."""
     least = 1.0 + (clip_high or 0.0)
     if dual_clip is not None and dual_clip <= least:
-        raise ValueError(f"{kind}.dual_clip: got {dual_clip!r}, needs a ratio above {least:g}")
+        raise InvalidPart(f"{kind}.dual_clip", f"got {dual_clip!r}, needs a ratio above {least:g}")
 
 
 def require_boolean(name: str, value: object) -> None:
     """Raise ValueError unless value is true or false."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name}: got {value!r}, needs true or false")
+        raise InvalidPart(name, f"got {value!r}, needs true or false")
 
 
 def require_share(name: str, value: object) -> None:
@@ -128,10 +130,10 @@ def _require_number(name: str, value: Any, allowed: "Allowed") -> None:
     kind: Any = int if allowed.integer else int | float
     if not isinstance(value, kind) or isinstance(value, bool) or not math.isfinite(value):
         noun = "an integer" if allowed.integer else "a finite number"
-        raise ValueError(f"{name}: got {value!r}, needs {noun} ({allowed.number}){null}")
+        raise InvalidPart(name, f"got {value!r}, needs {noun} ({allowed.number}){null}")
     if not allowed.number.admits(value):
         reason = f", {allowed.number.reason}" if allowed.number.reason else ""
-        raise ValueError(f"{name}: got {value!r}, needs {allowed.number}{null}{reason}")
+        raise InvalidPart(name, f"got {value!r}, needs {allowed.number}{null}{reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
 from slipstream.algorithms.spec.checks import Cap, Fraction, Positive, Range, require_fields
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.kinds import CorrectionKind, built_in
 
 Level = Literal["token", "sequence", "geometric"]
@@ -166,8 +167,8 @@ class OutlierTokens(CorrectionKind):
 
     def __post_init__(self) -> None:
         if self.low is None and self.high is None:
-            raise ValueError(
-                "outlier_tokens.low: got None, as high, which drops nothing; needs one of the two"
+            raise InvalidPart(
+                "outlier_tokens.low", "got None, as high, which drops nothing", remedy="needs one of the two"
             )
         require_fields("outlier_tokens", self)
 

@@ -9,6 +9,7 @@ See The Entropy Mechanism of Reinforcement Learning for Reasoning Language Model
 from dataclasses import dataclass
 
 from slipstream.algorithms.spec.checks import STRICT, Fraction, Positive, require_fields
+from slipstream.algorithms.spec.invalid import InvalidPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class ClipCov:
     def __post_init__(self) -> None:
         require_fields("clip_cov", self)
         if self.low >= self.high:
-            raise ValueError(f"clip_cov.high: got {self.high!r}, needs more than low, {self.low!r}")
+            raise InvalidPart("clip_cov.high", f"got {self.high!r}, needs more than low, {self.low!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
 from slipstream.algorithms.spec.checks import Anchor, require_fields
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.kinds import AdvantageKind, ObjectiveKind, Undefined
 
 FUNCTION_NAME: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -70,4 +71,4 @@ class CustomAdvantage(AdvantageKind):
 
 def _require_function(name: str, function: object) -> None:
     if not isinstance(function, str) or not FUNCTION_NAME.fullmatch(function):
-        raise ValueError(f"{name}: got {function!r}, needs the form package.module:function")
+        raise InvalidPart(name, f"got {function!r}, needs the form package.module:function")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from slipstream.algorithms.spec.checks import STRICT, Count, NotNegative, Positive, Share, require_fields
+from slipstream.algorithms.spec.invalid import InvalidPart
 
 KINDS: Final = ("advantage", "reverse", "forward", "mixed")
 TOP_K: Final = 16
@@ -43,14 +44,16 @@ class Distillation:
     def __post_init__(self) -> None:
         require_fields("distillation", self)
         if self.top_k is not None and self.kind == "advantage":
-            raise ValueError(
-                f"distillation.top_k: got {self.top_k}, and an advantage is of the sampled token alone; "
-                "leave it out, or use reverse, forward or mixed"
+            raise InvalidPart(
+                "distillation.top_k",
+                f"got {self.top_k}, and an advantage is of the sampled token alone",
+                remedy="leave it out, or use reverse, forward or mixed",
             )
         if self.forward_share is not None and self.kind != "mixed":
-            raise ValueError(
-                f"distillation.forward_share: got {self.forward_share:g}, and {self.kind} has no shares; "
-                "leave it out, or use mixed"
+            raise InvalidPart(
+                "distillation.forward_share",
+                f"got {self.forward_share:g}, and {self.kind} has no shares",
+                remedy="leave it out, or use mixed",
             )
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from slipstream.algorithms.spec.checks import AboveOne, Anchor, Count, Fraction, Positive, require_fields
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.kinds import ObjectiveKind
 
 Divergence = Literal["binary_tv", "binary_kl", "topk_tv", "topk_kl"]
@@ -50,9 +51,10 @@ class Dppo(ObjectiveKind):
     def __post_init__(self) -> None:
         require_fields("dppo", self)
         if self.top_k is not None and not self.needs_top_k:
-            raise ValueError(
-                f"dppo.top_k: got {self.top_k}, and {self.divergence} looks at the sampled token alone; "
-                "leave it out, or use topk_tv or topk_kl"
+            raise InvalidPart(
+                "dppo.top_k",
+                f"got {self.top_k}, and {self.divergence} looks at the sampled token alone",
+                remedy="leave it out, or use topk_tv or topk_kl",
             )
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from slipstream.algorithms.spec.checks import OpenShare, Positive, Share, require_fields
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.kinds import AdvantageKind
 
 
@@ -53,7 +54,8 @@ class Mixed(AdvantageKind):
     def __post_init__(self) -> None:
         require_fields("mixed", self)
         if self.prior is not None and self.lam != 1:
-            raise ValueError(
-                f"mixed.lam: got {self.lam!r} with prior {self.prior!r}, which sets lam by the size of "
-                "the group; needs one of the two"
+            raise InvalidPart(
+                "mixed.lam",
+                f"got {self.lam!r} with prior {self.prior!r}, which sets lam by the size of the group",
+                remedy="needs one of the two",
             )

@@ -10,6 +10,7 @@ from slipstream.algorithms.spec.correction import Correction, M2po
 from slipstream.algorithms.spec.covariance import ClipCov, KlCov
 from slipstream.algorithms.spec.distillation import Distillation
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.objective import Objective
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
 from slipstream.algorithms.spec.sequence_objective import Gspo
@@ -51,9 +52,9 @@ class Aggregation:
     def __post_init__(self) -> None:
         require_fields("aggregation", self)
         if self.kind == "token_sum_norm":
-            require_integer("aggregation.max_tokens (of token_sum_norm)", self.max_tokens, at_least=1)
+            require_integer("aggregation.max_tokens", self.max_tokens, at_least=1)
         elif self.max_tokens is not None:
-            raise ValueError(f"aggregation.max_tokens: got {self.max_tokens!r}, {self.kind} takes none")
+            raise InvalidPart("aggregation.max_tokens", f"got {self.max_tokens!r}, {self.kind} takes none")
 
 
 NOT_AN_ADVANTAGE: Final = "use reverse, forward or mixed, which are terms beside the policy loss"
@@ -116,28 +117,35 @@ class LossSpec:
             _refuse_wrong_advantages(self.objective, self.corrections)
             if self.needs_covariance:
                 part = "kl_cov" if self.clip_cov is None else "clip_cov"
-                raise ValueError(
-                    f"distillation.kind: got advantage with {part}, whose covariances are found before the "
-                    f"teacher's advantage is known; {NOT_AN_ADVANTAGE}"
+                raise InvalidPart(
+                    "distillation.kind",
+                    f"got advantage with {part}, whose covariances are found before the "
+                    "teacher's advantage is known",
+                    remedy=NOT_AN_ADVANTAGE,
                 )
         if self.aggregation.kind == "seq_len_weighted" and not isinstance(self.objective, Gspo):
-            raise ValueError(
-                f"aggregation: got seq_len_weighted with the objective {self.objective.kind}, it belongs to "
-                "the sequence ratio of gspo; use seq_mean_token_sum"
+            raise InvalidPart(
+                "aggregation",
+                f"got seq_len_weighted with the objective {self.objective.kind}, it belongs to "
+                "the sequence ratio of gspo",
+                remedy="use seq_mean_token_sum",
             )
         if self.kl_cov is not None and isinstance(self.objective, Pg):
-            raise ValueError(
-                "kl_cov: got it with the objective pg, which has no anchor to hold tokens near; use is or "
-                "ppo_clip"
+            raise InvalidPart(
+                "kl_cov",
+                "got it with the objective pg, which has no anchor to hold tokens near",
+                remedy="use is or ppo_clip",
             )
         if self.max_staleness is None:
             return
         require_integer("max_staleness", self.max_staleness, at_least=0)
         uncorrected = isinstance(self.objective, Pg) and not self.objective.allow_uncorrected
         if uncorrected and self.max_staleness > 0:
-            raise ValueError(
-                f"max_staleness: got {self.max_staleness}, the objective pg has no ratio and needs 0 "
-                "(or allow_uncorrected: true); use cispo or ppo_clip on stale data"
+            raise InvalidPart(
+                "max_staleness",
+                f"got {self.max_staleness}, the objective pg has no ratio and needs 0 "
+                "(or allow_uncorrected: true)",
+                remedy="use cispo or ppo_clip on stale data",
             )
 
     @property
@@ -164,19 +172,20 @@ class LossSpec:
         return in_loss or self.token_weight == "one_minus_ref"
 
 
-def _why_not_corrected(objective: Objective) -> str:
+def _why_not_corrected(objective: Objective) -> tuple[str, str]:
     """Return why an objective without the anchor batch takes no weight by prox / mu, and the remedy."""
     if isinstance(objective, Pg):
         return (
             ": pg has no ratio, so the step from the learner's policy at the start of the batch to the "
-            "current one would stay uncorrected; use ppo_clip or cispo with anchor batch"
+            "current one would stay uncorrected",
+            "use ppo_clip or cispo with anchor batch",
         )
     twice = "already covers the staleness: it would be counted twice"
     if isinstance(objective, Dppo | Ipo):
-        return f", whose ratio is always to the rollout policy and {twice}; leave the correction out"
+        return f", whose ratio is always to the rollout policy and {twice}", "leave the correction out"
     return (
-        f" and anchor rollout, whose own ratio {twice}; set the objective's anchor to batch, or leave the "
-        "correction out"
+        f" and anchor rollout, whose own ratio {twice}",
+        "set the objective's anchor to batch, or leave the correction out",
     )
 
 
@@ -184,29 +193,33 @@ def _refuse_wrong_advantages(objective: Objective, corrections: tuple[Correction
     """Refuse the parts that contradict a teacher's advantage, which differs by token and changes in
     training."""
     if objective.one_advantage_per_sequence:
-        raise ValueError(
-            f"distillation.kind: got advantage, one for each token, with the objective {objective.kind}, "
-            f"which takes one for each sequence; {NOT_AN_ADVANTAGE}"
+        raise InvalidPart(
+            "distillation.kind",
+            f"got advantage, one for each token, with the objective {objective.kind}, "
+            "which takes one for each sequence",
+            remedy=NOT_AN_ADVANTAGE,
         )
     if any(isinstance(c, M2po) and c.scope == "harmful" for c in corrections):
-        raise ValueError(
-            "distillation.kind: got advantage with m2po of the scope harmful, whose bound is found before "
-            f"the teacher's advantage is known; {NOT_AN_ADVANTAGE}"
+        raise InvalidPart(
+            "distillation.kind",
+            "got advantage with m2po of the scope harmful, whose bound is found before "
+            "the teacher's advantage is known",
+            remedy=NOT_AN_ADVANTAGE,
         )
 
 
 def _refuse_wrong_corrections(objective: Objective, corrections: tuple[Correction, ...]) -> None:
     for correction in corrections:
         if objective.anchor != "batch" and correction.needs_batch_anchor:
-            raise ValueError(
-                f"correction: got {correction.kind} with the objective {objective.kind}"
-                f"{_why_not_corrected(objective)}"
-            )
+            why, remedy = _why_not_corrected(objective)
+            reason = f"got {correction.kind} with the objective {objective.kind}{why}"
+            raise InvalidPart("correction", reason, remedy=remedy)
     kinds = [correction.kind for correction in corrections]
     twice = [kind for kind in kinds if kinds.count(kind) > 1]
     weighting = [c.kind for c in corrections if c.weighs]
     if twice or len(weighting) > 1:
-        raise ValueError(
-            f"correction: got {', '.join(kinds)}, which weigh by the same ratio more than once; keep one of "
-            f"{', '.join(dict.fromkeys(twice or weighting))}"
+        raise InvalidPart(
+            "correction",
+            f"got {', '.join(kinds)}, which weigh by the same ratio more than once",
+            remedy=f"keep one of {', '.join(dict.fromkeys(twice or weighting))}",
         )

@@ -15,6 +15,7 @@ from slipstream.algorithms.spec.checks import (
     require_fields,
     require_positive,
 )
+from slipstream.algorithms.spec.invalid import InvalidPart
 
 KL_CAP: Final = 5.0
 """Largest ratio in k3_unbiased unless a run says otherwise: that of cispo and dppo."""
@@ -45,19 +46,22 @@ class Kl:
     def __post_init__(self) -> None:
         require_fields("kl", self)
         if self.placement == "loss" and self.estimator == "k1":
-            raise ValueError(
-                "kl.estimator: got 'k1' in the loss, where its expected gradient is 0; "
-                "use k3_unbiased, k2 or k3, or placement: reward"
+            raise InvalidPart(
+                "kl.estimator",
+                "got 'k1' in the loss, where its expected gradient is 0",
+                remedy="use k3_unbiased, k2 or k3, or placement: reward",
             )
         if self.placement == "reward" and self.estimator not in (None, "k1"):
-            raise ValueError(
-                f"kl.estimator: got {self.estimator!r} in the reward, where its gradient is not that of the "
-                "divergence; use k1, or placement: loss"
+            raise InvalidPart(
+                "kl.estimator",
+                f"got {self.estimator!r} in the reward, where its gradient is not that of the divergence",
+                remedy="use k1, or placement: loss",
             )
         if self.cap is not None and not self.has_ratio:
-            raise ValueError(
-                f"kl.cap: got {self.cap!r}, and {self.resolved_estimator} has no ratio that it would bound; "
-                "leave it out, or use k3_unbiased"
+            raise InvalidPart(
+                "kl.cap",
+                f"got {self.cap!r}, and {self.resolved_estimator} has no ratio that it would bound",
+                remedy="leave it out, or use k3_unbiased",
             )
 
     @property
@@ -121,7 +125,8 @@ class Entropy:
         if self.target is None:
             require_positive("entropy.coefficient", self.coefficient)
         if self.target is not None and self.coefficient > self.largest:
-            raise ValueError(
-                f"entropy.largest: got {self.largest!r}, needs at least the coefficient that it starts from, "
-                f"{self.coefficient!r}"
+            raise InvalidPart(
+                "entropy.largest",
+                f"got {self.largest!r}, needs at least the coefficient that it starts from, "
+                f"{self.coefficient!r}",
             )

@@ -22,6 +22,7 @@ from slipstream.algorithms.spec.checks import (
     require_dual_clip,
     require_fields,
 )
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.kinds import ObjectiveKind, band_at
 
 
@@ -155,9 +156,10 @@ class Rspo(ObjectiveKind):
 
     def __post_init__(self) -> None:
         if self.anchor != "batch":
-            raise ValueError(
-                f"rspo.anchor: got {self.anchor!r}, needs 'batch': router logprobs of the old policy come "
-                "from the learner's own forward pass"
+            raise InvalidPart(
+                "rspo.anchor",
+                f"got {self.anchor!r}, needs 'batch': router logprobs of the old policy come "
+                "from the learner's own forward pass",
             )
         require_fields("rspo", self)
 

@@ -19,6 +19,7 @@ from slipstream.algorithms.spec.checks import (
     require_fields,
     require_integer,
 )
+from slipstream.algorithms.spec.invalid import InvalidPart
 
 GroupSize = Annotated[int, Range(at_least=2)]
 
@@ -121,7 +122,7 @@ class Goldilocks:
     def __post_init__(self) -> None:
         require_fields("goldilocks", self)
         if self.low >= self.high:
-            raise ValueError(f"goldilocks.high: got {self.high!r}, needs more than low, {self.low!r}")
+            raise InvalidPart("goldilocks.high", f"got {self.high!r}, needs more than low, {self.low!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +143,17 @@ class Buckets:
         if list(self.thresholds) != sorted(set(self.thresholds)) or not all(
             0 < t < 1 for t in self.thresholds
         ):
-            raise ValueError(f"buckets.thresholds: got {self.thresholds!r}, needs rising numbers in (0, 1)")
+            raise InvalidPart(
+                "buckets.thresholds", f"got {self.thresholds!r}, needs rising numbers in (0, 1)"
+            )
         if len(self.weights) != len(self.thresholds) + 1:
-            raise ValueError(
-                f"buckets.weights: got {len(self.weights)}, needs {len(self.thresholds) + 1}, one a bucket"
+            raise InvalidPart(
+                "buckets.weights", f"got {len(self.weights)}, needs {len(self.thresholds) + 1}, one a bucket"
             )
         if not all(weight >= 0 for weight in self.weights) or not any(self.weights):
-            raise ValueError(f"buckets.weights: got {self.weights!r}, needs numbers >= 0, not all of them 0")
+            raise InvalidPart(
+                "buckets.weights", f"got {self.weights!r}, needs numbers >= 0, not all of them 0"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from slipstream.algorithms.spec.checks import (
     require_dual_clip,
     require_fields,
 )
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.kinds import ObjectiveKind, band_at
 
 
@@ -111,7 +112,7 @@ class Pg(ObjectiveKind):
 
     def __post_init__(self) -> None:
         if not isinstance(self.allow_uncorrected, bool):
-            raise ValueError(f"pg.allow_uncorrected: got {self.allow_uncorrected!r}, needs true or false")
+            raise InvalidPart("pg.allow_uncorrected", f"got {self.allow_uncorrected!r}, needs true or false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

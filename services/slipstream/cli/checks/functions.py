@@ -1,8 +1,6 @@
-"""Can the user's own objective and advantage be imported and called? A child process tries them."""
+"""Try the user's own objective and advantage: can they be called, and do their identities hold?"""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import lru_cache
@@ -10,17 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.algorithms.spec import CustomAdvantage, CustomObjective
+from slipstream.algorithms.trial_report import Report, Unusable
+from slipstream.cli.own_functions import TrialFailed, try_section
 from slipstream.config import RunConfig
 from slipstream.config.problem import Problem
 
-PROGRAM: Final = "slipstream.algorithms.identities"
-SECONDS: Final = 120.0
-"""Time for the imports of torch and of the user's modules, and for one call."""
+IDENTITY_SECONDS: Final = 10.0
+"""Time for the identities of one function; those of a function on 21 tokens take a tenth of a second."""
+LIMIT_SECONDS: Final = 120.0
+"""Time for the imports of torch and of the user's modules, and for the identities."""
 REMEDIES: Final = {
-    "objective": "it is called as function(tokens, **arguments) and returns the loss of each token, "
-    "[T] with a gradient; `slipstream algorithms check` tests it, docs/algorithms.md describes it",
-    "advantage": "it is called as function(completions, **arguments) and returns one advantage for each "
-    "completion, [B]; docs/algorithms.md describes it",
+    "objective": "`slipstream algorithms check` tests the function alone; docs/algorithms.md describes it",
+    "advantage": "docs/algorithms.md describes it",
 }
 
 
@@ -32,30 +31,41 @@ def check_functions(config: RunConfig) -> Iterator[Problem]:
     }
     for axis, part in parts.items():
         if isinstance(part, CustomObjective | CustomAdvantage):
-            section = json.dumps(asdict(part), default=str)
-            reason = _why_unusable(axis, section, str(Path.cwd()))
-            if reason:
-                yield Problem(
-                    key=f"algorithm.{axis}.function",
-                    reason=f"cannot be used: {reason}",
-                    remedy=REMEDIES[axis],
-                )
+            yield from _problems(axis, json.dumps(asdict(part), default=str))
+
+
+def _problems(axis: str, section: str) -> Iterator[Problem]:
+    key = f"algorithm.{axis}"
+    report = _report(axis, section, str(Path.cwd()))
+    if report.unusable is not None:
+        yield Problem(
+            key=f"{key}.{report.unusable.key}",
+            reason=f"cannot be used: {report.unusable.reason}",
+            remedy=report.unusable.remedy or REMEDIES[axis],
+        )
+    for identity in report.identities:
+        if identity.failure:
+            yield Problem(
+                key=f"{key}.function",
+                reason=f"breaks an identity, “{identity.name}”: {identity.failure}",
+                remedy=REMEDIES[axis],
+                severity=identity.severity,
+            )
+    if report.untested:
+        yield Problem(
+            key=f"{key}.function",
+            reason=f"is slow: {len(report.untested)} identities were not tested in {IDENTITY_SECONDS:g} s",
+            remedy=REMEDIES[axis],
+            severity="note",
+        )
 
 
 @lru_cache(maxsize=8)
-def _why_unusable(axis: str, section: str, folder: str) -> str:
-    """What the child process says; stages of a run often have the same function."""
+def _report(axis: str, section: str, folder: str) -> Report:
+    """Return what the child process says; stages of a run often have the same function."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", PROGRAM, "call", axis, section],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=True,
+        return try_section(
+            section, axis=axis, seconds=IDENTITY_SECONDS, limit=LIMIT_SECONDS, quiet=True, folder=folder
         )
-        answer: dict[str, str] = json.loads(done.stdout.strip().rpartition("\n")[2])
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        last = str(getattr(error, "stderr", "") or error).strip().rpartition("\n")[2]
-        return f"the process that called it ended: {last}"
-    return answer["unusable"]
+    except TrialFailed as error:
+        return Report(unusable=Unusable(key="function", reason=str(error)))

@@ -15,6 +15,7 @@ from slipstream.config.architecture import context_of, text_settings, why_unusab
 from slipstream.config.checks import Problem
 from slipstream.config.hub import is_commit
 from slipstream.config.paths import located
+from slipstream.config.problem import Invalid
 from slipstream.hub.safetensors_header import PREFIX_BYTES, read_header, weight_files
 
 if TYPE_CHECKING:
@@ -145,9 +146,10 @@ def _missing(path: Path, *, to_be_loaded: bool) -> Iterator[Problem]:
             yield Problem(key=KEY, reason=f"{file} is empty or cut off", remedy="copy the model again")
     try:
         weight_files(path)
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("; ")[0]
-        yield Problem(key=KEY, reason=reason, remedy="copy the model again")
+    except Invalid as error:
+        yield Problem(key=KEY, reason=error.reason, remedy="copy the model again")
+    except OSError as error:
+        yield Problem(key=KEY, reason=str(error), remedy="copy the model again")
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         remedy = "save the tokenizer there with save_pretrained"
         yield Problem(key=KEY, reason=f"{path} has no tokenizer", remedy=remedy)

@@ -12,6 +12,7 @@ from slipstream.config.architecture import context_of, text_settings
 from slipstream.config.checks import Problem
 from slipstream.config.distillation_checks import beyond_teaching
 from slipstream.config.paths import located
+from slipstream.config.problem import Invalid
 from slipstream.hub.safetensors_header import PREFIX_BYTES
 from slipstream.rpc.vocabulary import vocabulary_of, vocabulary_of_tiny
 
@@ -31,9 +32,8 @@ def check_teacher(config: RunConfig, model: ModelFiles | None) -> Iterator[Probl
     yield from _weights(path)
     try:
         vocabulary = vocabulary_of(path)
-    except ValueError as error:
-        reason, _, remedy = str(error).rpartition("; ")
-        yield Problem(key=KEY, reason=reason, remedy=remedy)
+    except Invalid as error:
+        yield Problem(key=KEY, reason=error.reason, remedy=error.remedy)
         return
     settings = _settings(path)
     if settings is None:
@@ -46,7 +46,7 @@ def check_teacher(config: RunConfig, model: ModelFiles | None) -> Iterator[Probl
     elif model is not None and config.model.path is not None and not model.problems:
         try:
             own = vocabulary_of(config.model.path)
-        except ValueError:
+        except Invalid:
             return  # read_model reports the problem
         yield from _unlike(vocabulary, own, path, located(config.model.path))
 

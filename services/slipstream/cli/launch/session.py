@@ -1,9 +1,10 @@
 """One life of a run: pods up, rows shown, everything stopped, the summary written.
 
-    supervisor.run ─▶ (learner done | interrupt | failure) ─▶ stop learner and rollouts ─▶ read the ledger
+    supervisor.run ─▶ (learner done | interrupt | failure) ─▶ stop pods that work ─▶ read the ledger
       _watch: rows ─▶ display                              ─▶ stop verifier and replay ─▶ count what is left
                                                            ─▶ summary.json ─▶ plots
-The learner is waited for while its checkpoint grows; everything else has a time of its own.
+Pods that work: learner, rollouts and actors. The learner is waited for while its checkpoint grows; everything
+else has a time of its own.
 """
 
 import asyncio
@@ -186,4 +187,4 @@ class Session:
         environment = address_environment(self._supervisor.addresses)
         variables = " ".join(f"{name}={address}" for name, address in environment.items())
         command = f"python -m slipstream.rollout --config {self._run.config} --name rollout-0"
-        return f"no workers are started here; start them with:\n  {variables} \\\n  {command}"
+        return f"no rollouts are started here; start them with:\n  {variables} \\\n  {command}"

@@ -47,8 +47,8 @@ def cluster_tree(values: Values, run: Mapping[str, Any], names: Names) -> dict[s
     """Return the keys that the chart sets, which with `model.mode: warmup` are not `model` and `warmup`."""
     full = names.full(values)
     at = {room: {"address": f"{full}-{room}:{PORTS[room]}"} for room in ("replay", "verifier", "teacher")}
-    own_drain = (run.get("rollout") or {}).get("drain_seconds")
-    drain = values["rollout"].get("drainSeconds") or 0 if own_drain is None else own_drain
+    own_drain = (run.get("actor") or {}).get("drain_seconds")
+    drain = values["actor"].get("drainSeconds") or 0 if own_drain is None else own_drain
     name = values["run"].get("name") or names.release
     tree: dict[str, Any] = {
         "name": name,
@@ -61,11 +61,14 @@ def cluster_tree(values: Values, run: Mapping[str, Any], names: Names) -> dict[s
             "stay": True,
             "checkpoint": {"stop_seconds": values["learner"]["stopSeconds"]},
         },
-        "rollout": {"address": f"[::]:{PORTS['rollout']}", "workers": 1, "drain_seconds": drain},
+        "rollout": {"address": f"[::]:{PORTS['rollout']}", "workers": 1},
+        "actor": {"drain_seconds": drain},
         "weights": {"port": WEIGHTS},
         "telemetry": {"host": "::", "port": METRICS},
         "rpc": _rpc(values, names),
     }
+    if values["tls"]["mode"] != "none":
+        tree["rollout"]["server_name"] = f"{full}-rollout"
     if values["model"]["mode"] != "warmup":
         tree |= {"model": {"path": model_path(values), "tiny": None}, "warmup": None}
     if isinstance((run.get("algorithm") or {}).get("distillation"), Mapping):

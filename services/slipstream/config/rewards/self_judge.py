@@ -23,7 +23,7 @@ class SelfJudgeConfig(RewardSection):
     the other, in the version that is served.
 
     A policy that only pleases itself drifts (arXiv:2401.10020, section 5), so another reward has to anchor
-    it. Rollout workers compute it; scoring without one leaves it out.
+    it. Actors compute it; scoring without one leaves it out.
     """
 
     facts = Facts(

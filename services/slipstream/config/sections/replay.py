@@ -22,9 +22,9 @@ class ReplayConfig(Section):
     redis_dir: HomePath | None = None
     """Folder of the append-only file of the embedded Redis; null: in the run directory."""
     lease_seconds: float = Field(15.0, gt=0)
-    """Time without a heartbeat after which a worker's lease ends and the prompt goes to another worker."""
+    """Time without a heartbeat after which an actor's lease ends and the prompt goes to another actor."""
 
     @property
     def heartbeat_seconds(self) -> float:
-        """Time between two heartbeats of a worker; a lease outlives four lost heartbeats."""
+        """Time between two heartbeats of an actor or a rollout; a lease outlives four lost heartbeats."""
         return self.lease_seconds / 5

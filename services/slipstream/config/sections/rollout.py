@@ -26,7 +26,8 @@ class RolloutConfig(Section):
     group_size: int = Field(8, ge=1)
     """Completions for each prompt; null, or left out: the preset's number, or 8."""
     max_groups: int = Field(32, ge=1)
-    """Places of one rollout: most groups that it samples at the same time."""
+    """Most places of one rollout: groups that it samples at the same time. It offers fewer while its
+    key-value cache is too small for them."""
     chunk_seconds: float = Field(0.25, gt=0, le=10)
     """Longest time between two messages of a rollout to an actor. After the loss of a rollout, the tokens of
     as many seconds are sampled again."""
@@ -66,7 +67,7 @@ class RolloutConfig(Section):
     """Machines that share one engine's GPUs evenly; the chart sets it, for a pool with `nodes`."""
     recompute_kv: bool = False
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
-    group_timeout_seconds: float = Field(600.0, gt=0)
+    group_timeout_seconds: float = Field(3600.0, gt=0)
     """Longest time of one group in an actor, with scoring; after it the prompt goes to another actor."""
     start_timeout_seconds: float = Field(1800.0, gt=0)
     """Longest wait for an engine to start; a quarter of an hour is normal for a large model."""

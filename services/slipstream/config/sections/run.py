@@ -23,7 +23,7 @@ class EvaluationConfig(Section):
     probabilities."""
     candidates: int = Field(5, ge=2)
     """Candidates in one completion of `verbalized` sampling."""
-    timeout_seconds: float = Field(300.0, gt=0)
+    timeout_seconds: float = Field(1200.0, gt=0)
     """Longest wait for an evaluation; after it there is no result, and the log has a line."""
 
 

@@ -10,7 +10,7 @@ from slipstream.config.sections.section import Section
 
 
 class WeightsConfig(Section):
-    """Broadcast of weights from the learner to the rollout workers."""
+    """Broadcast of weights from the learner to the rollouts."""
 
     host: str = "127.0.0.1"
     """Address of the learner on which the rendezvous listens; a wildcard such as 0.0.0.0 is refused."""

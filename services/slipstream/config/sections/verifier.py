@@ -60,7 +60,7 @@ class VerifierConfig(Section):
     address: Address = "127.0.0.1:0"
     """host:port of the service; port 0 takes a free one."""
     timeout_seconds: float = Field(10.0, gt=0)
-    """Deadline of each try of a rollout worker to have one group scored."""
+    """Deadline of each try of an actor to have one group scored."""
     retries: int = Field(3, ge=0)
     """Further tries after an infrastructure error; after them a completion has no score."""
     workers: int | None = Field(None, ge=1, le=1024)

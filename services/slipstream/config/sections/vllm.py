@@ -33,7 +33,7 @@ class VllmOptions(Section):
 
     max_num_seqs: StrictInt | None = Field(None, ge=1)
     """Sequences that the engine computes at a time; null: rollout.max_groups × rollout.group_size, the most
-    that a worker may have in flight."""
+    that a rollout may have in flight."""
     max_num_active_seqs: StrictInt | None = Field(None, ge=1)
     """Sequences that run at a time, at most max_num_seqs, without smaller buffers and CUDA graphs."""
     max_num_batched_tokens: StrictInt | None = Field(None, ge=1)

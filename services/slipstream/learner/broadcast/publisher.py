@@ -21,7 +21,7 @@ import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
-from slipstream.learner.parallel import both
+from slipstream.parallel import both, task_group
 from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -142,24 +142,21 @@ class Publisher:
             return
         for member in members:
             member.tell(begin=pb.Begin(epoch=self._fleet.epoch, version=version))
-        applying = [
-            asyncio.create_task(self._answer(member, "applied", version, timeout_seconds=None))
-            for member in members
-        ]
-        try:
-            with self._metrics.timing("publish_seconds", phase="transfer"):
-                await self._transfer(version, applying)
-        except TransferError as error:
-            self._fail(version, members, str(error))
-        except BaseException:
-            for task in applying:
-                task.cancel()
-            raise
-        with self._metrics.timing("publish_seconds", phase="commit"):
-            applied = await self._settle(members, applying)
-            for member, answer in zip(members, applied, strict=True):
-                member.receive_seconds = answer.receive_seconds if answer else 0.0
-            await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
+        async with task_group() as tasks:
+            applying = [
+                tasks.create_task(self._answer(member, "applied", version, timeout_seconds=None))
+                for member in members
+            ]
+            try:
+                with self._metrics.timing("publish_seconds", phase="transfer"):
+                    await self._transfer(version, applying)
+            except TransferError as error:
+                self._fail(version, members, str(error))
+            with self._metrics.timing("publish_seconds", phase="commit"):
+                applied = await self._settle(members, applying)
+                for member, answer in zip(members, applied, strict=True):
+                    member.receive_seconds = answer.receive_seconds if answer else 0.0
+                await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
 
     async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
         """Prepare the members, and form a group with them; return them if all are ready, else none.

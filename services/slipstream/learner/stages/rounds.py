@@ -24,12 +24,12 @@ import torch
 from slipstream.config import RunConfig
 from slipstream.learner.checkpoints.checkpoint import write_whole
 from slipstream.learner.clients import ReplayClient
-from slipstream.learner.parallel import beside
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.supervised import Interrupted, Progress
 from slipstream.learner.stages.verified import RoundResult
 from slipstream.learner.starvation import SampleDeadline, StarvationReport, Starved
+from slipstream.parallel import beside
 from slipstream.records import Group
 from slipstream.telemetry.logs import Log
 

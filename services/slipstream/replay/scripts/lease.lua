@@ -68,7 +68,7 @@ end
 if not unwatched(time) then
   expire_leases(time)
 end
-hear_from(worker, time, serving)
+hear_from(worker, 'actor', time, serving)
 local latest = repeatable and tonumber(redis.call('HGET', request, 'latest') or '0')
 if repeatable then
   if attempt < latest then

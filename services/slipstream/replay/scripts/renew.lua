@@ -4,7 +4,7 @@ local worker = ARGV[1]
 local lost = {}
 allow_when_full()
 local time = milliseconds()
-hear_from(worker, time, tonumber(ARGV[3]), ARGV[4] ~= '' and ARGV[4] or nil)
+hear_from(worker, 'actor', time, tonumber(ARGV[3]), ARGV[4] ~= '' and ARGV[4] or nil)
 for i = 5, #ARGV, 2 do
   local id, epoch = ARGV[i], ARGV[i + 1]
   if holds(id, epoch) and redis.call('HGET', group_key(id), 'worker') == worker then

@@ -3,7 +3,7 @@
 local name, serving, described = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 allow_when_full()
 local time = milliseconds()
-hear_from(name, time, serving)
+hear_from(name, 'rollout', time, serving)
 if described == '' then
   redis.call('HDEL', rollouts, name)
 else

@@ -15,6 +15,7 @@ import grpc
 
 from slipstream.rpc.security.certificates import Certificates, Material
 from slipstream.rpc.security.handshake import find_failure
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 
 EXPLAIN_SECONDS = 30.0
@@ -38,7 +39,7 @@ class TlsChannel(grpc.aio.Channel):
         self._log = log
         self._connection = self._connect(certificates.current())
         self._retired: set[_Connection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[BackgroundTask[None]] = set()
         self._explain_after = 0.0
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Any:
@@ -109,12 +110,12 @@ class TlsChannel(grpc.aio.Channel):
         connection.calls -= 1
         self._close_if_idle(connection)
         if self._log is not None and not call.cancelled():
-            self._start(self._explain(self._log, call))
+            self._start(self._explain(self._log, call), "search for the reason of a failed handshake")
 
     def _close_if_idle(self, connection: "_Connection") -> None:
         if connection in self._retired and not connection.calls:
             self._retired.remove(connection)
-            self._start(connection.channel.close(None))
+            self._start(connection.channel.close(None), "closing of a connection")
 
     async def _explain(self, log: Log, call: Any) -> None:
         """Log why the server could not be reached, if the certificates are the reason."""
@@ -126,10 +127,8 @@ class TlsChannel(grpc.aio.Channel):
         if failure is not None:
             log.warning("no secure connection", peer=self._address, reason=str(failure))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        BackgroundTask.begin(work, name, self._log or Log(pod="rpc")).keep_in(self._tasks)
 
 
 class _Connection:

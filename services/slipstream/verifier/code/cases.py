@@ -58,14 +58,15 @@ class Case:
 
 def cases_of(prompt: Prompt) -> Sequence[Case]:
     """Return the tests of a prompt. Errors: UnusableGroundTruth naming the prompt and the test."""
-    where = f"prompt {prompt.prompt_id}: field `tests`"
     written = prompt.fields.get("tests", "")
     try:
         cases = _cases(written, prompt.fields.get("entry_point"))
     except (UnusableTest, RecursionError, MemoryError) as error:
-        raise UnusableGroundTruth(f"{where}: {error or type(error).__name__}") from error
+        reason = f"field `tests`: {error or type(error).__name__}"
+        raise UnusableGroundTruth(reason, prompt_id=prompt.prompt_id) from error
     if not 1 <= len(cases) <= MAX_TESTS:
-        raise UnusableGroundTruth(f"{where}: {len(cases)} tests; 1 to {MAX_TESTS} are needed")
+        reason = f"field `tests`: {len(cases)} tests; 1 to {MAX_TESTS} are needed"
+        raise UnusableGroundTruth(reason, prompt_id=prompt.prompt_id)
     return cases
 
 

@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from slipstream.config.problem import Invalid
 from slipstream.config.rewards import JudgeConfig
-from slipstream.verifier.reward import MissingResource
+from slipstream.verifier.missing_resource import MissingResource
 
 if TYPE_CHECKING:
     import httpx
@@ -175,15 +176,16 @@ def _content(body: bytes) -> str:
 
 
 def _bearer(config: JudgeConfig) -> dict[str, str]:
-    """Return the header with the key. Errors: MissingResource if unreadable; ValueError if empty."""
+    """Return the header with the key. Errors: MissingResource if unreadable; Invalid if empty."""
     if config.api_key_file is None:
         return {}
     try:
         key = config.api_key_file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise MissingResource(f"api_key_file: {config.api_key_file} cannot be read: {error}") from error
+        reason = f"{config.api_key_file} cannot be read: {error}"
+        raise MissingResource(reason, key="api_key_file") from error
     if not key or not key.isprintable():
-        raise ValueError(f"api_key_file: {config.api_key_file} holds no key on one line")
+        raise Invalid(f"{config.api_key_file} holds no key on one line", key="api_key_file")
     return {"authorization": f"Bearer {key}"}
 
 
@@ -192,4 +194,5 @@ def _trust(config: JudgeConfig) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=config.authority)
     except OSError as error:
-        raise MissingResource(f"authority: {config.authority} cannot be read: {error}") from error
+        reason = f"{config.authority} cannot be read: {error}"
+        raise MissingResource(reason, key="authority") from error

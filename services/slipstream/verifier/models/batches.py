@@ -19,6 +19,7 @@ from slipstream.processes.child import Child
 from slipstream.processes.frames import to_frame
 from slipstream.prompts.prompt_json import prompt_to_json
 from slipstream.records import Prompt
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.verifier.reward import Verdict, failed
 from slipstream.verifier.workers.messages import verdict_from_json as read_verdict
@@ -73,12 +74,12 @@ class Batches:
         self._waiting: deque[tuple[list[Any], asyncio.Future[Verdict]]] = deque()
         self._wake = asyncio.Event()
         self._process: ModelProcess | None = None
-        self._loop: asyncio.Task[None] | None = None
+        self._loop: BackgroundTask[None] | None = None
 
     async def start(self) -> None:
         """Load the model. Errors: WorkerLost."""
         self._process = await ModelProcess.start(self._config)
-        self._loop = asyncio.create_task(self._work())
+        self._loop = BackgroundTask.begin(self._work(), "scoring of batches", self._log)
 
     async def one(self, prompt: Prompt, answer: str) -> Verdict:
         """Return the verdict on one answer."""
@@ -91,8 +92,7 @@ class Batches:
     async def close(self) -> None:
         """Kill the process. Answers that wait get no verdict."""
         if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
+            await self._loop.end()
         if self._process is not None:
             await self._process.kill()
 

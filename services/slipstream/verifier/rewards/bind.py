@@ -7,8 +7,9 @@ from typing import Final, cast
 from slipstream.config import ConfigError
 from slipstream.config.rewards import Facts, RewardSection
 from slipstream.functions import load_function
+from slipstream.verifier.missing_resource import MissingResource
 from slipstream.verifier.resources import Resources
-from slipstream.verifier.reward import MissingResource, Reward
+from slipstream.verifier.reward import Reward
 
 HOW_TO_INSTALL: Final = "pip install '.[verifier]' in a clone of Slipstream"
 HOW_TO_INSTALL_TORCH: Final = (

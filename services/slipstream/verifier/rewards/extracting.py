@@ -8,6 +8,7 @@ from dataclasses import replace
 import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.answers.boxed import last_boxed
+from slipstream.config.problem import Invalid
 from slipstream.config.rewards.answers import AnswerSection
 from slipstream.records import Outcome, Prompt
 from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
@@ -104,13 +105,12 @@ def last_tag(text: str) -> str | None:
 
 
 def last_match(pattern: str) -> Extract:
-    """Return a search for the last match. Errors: ValueError if the pattern is no regular expression."""
+    """Return a search for the last match. Errors: Invalid if the pattern is no regular expression."""
     try:
         compiled = regex.compile(pattern)
     except (regex.error, MemoryError, RecursionError, OverflowError) as error:
-        raise ValueError(
-            f"extract_pattern: not a usable regular expression: {error or type(error).__name__}"
-        ) from error
+        reason = f"not a usable regular expression: {error or type(error).__name__}"
+        raise Invalid(reason, key="extract_pattern") from error
 
     def search(text: str) -> str | None:
         before = time.thread_time()

@@ -9,16 +9,17 @@ thread.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import regex  # type: ignore[import-untyped, unused-ignore]
 
+from slipstream.answers.boxed import last_boxed
 from slipstream.config.rewards import FormatConfig
 from slipstream.records import Outcome, Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
-from slipstream.verifier.rewards.form import Form
 
 MAX_CHARACTERS = 65_536
 MOMENT_SECONDS = 0.002
@@ -27,6 +28,33 @@ PATIENCE = (1, 2, 4, 8)
 """Factors on the deadline of a match that gets too little CPU time, on a busy machine; one for each try."""
 OWN_SHARE = 0.5
 """A match that used this share of its deadline as CPU seconds is late by its own fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The part of the reward that needs no pattern: tags in order, and one \\boxed{}.
+
+    Each check takes time linear in the length of the text.
+    """
+
+    tags: tuple[str, ...]
+    boxed: bool
+
+    def holds(self, text: str) -> bool:
+        """Return whether each tag occurs once, in order and around some text, and the one box closes."""
+        return self._tags_hold(text) and (not self.boxed or _one_box(text))
+
+    def _tags_hold(self, text: str) -> bool:
+        position = 0
+        for tag in self.tags:
+            opening, closing = f"<{tag}>", f"</{tag}>"
+            start, end = text.find(opening), text.find(closing)
+            if text.count(opening) != 1 or text.count(closing) != 1 or start < position:
+                return False
+            if not text[start + len(opening) : end].strip():  # empty, or the closing tag comes first
+                return False
+            position = end + len(closing)
+        return True
 
 
 def format_match(config: FormatConfig, resources: Resources) -> Reward:
@@ -88,3 +116,8 @@ class Format:
 
     def _matches(self, text: str, seconds: float) -> bool:
         return self._pattern.fullmatch(text, timeout=seconds, concurrent=True) is not None
+
+
+def _one_box(text: str) -> bool:
+    boxed = text.replace("\\fbox", "")  # \\fbox{\\boxed{…}} is one box
+    return boxed.count("\\boxed{") == 1 and bool((last_boxed(boxed) or "").strip())

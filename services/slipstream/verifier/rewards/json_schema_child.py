@@ -28,7 +28,7 @@ def score(
     try:
         validator = _validator(written)
     except ValueError as error:
-        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: field `{field}`: {error}") from error
+        raise UnusableGroundTruth(f"field `{field}`: {error}", prompt_id=prompt.prompt_id) from error
     try:
         value = read_json(only_block(answer.text) if fenced else answer.text)
     except InvalidJson as error:
@@ -36,8 +36,8 @@ def score(
     try:
         return Verdict(value=float(validator.is_valid(value)))
     except Unresolvable as error:
-        reason = f"prompt {prompt.prompt_id}: a reference of the schema ends nowhere: {str(error)[:80]}"
-        raise UnusableGroundTruth(reason) from error
+        reason = f"a reference of the schema ends nowhere: {str(error)[:80]}"
+        raise UnusableGroundTruth(reason, prompt_id=prompt.prompt_id) from error
 
 
 @lru_cache(maxsize=256)

@@ -17,7 +17,7 @@ def score(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, second
         try:
             parse_answer(prompt.answer)
         except UnsupportedExpression as error:
-            raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
+            raise UnusableGroundTruth(f"`answer`: {error}", prompt_id=prompt.prompt_id) from error
         try:
             return Verdict(value=float(equal(prompt.answer, answer.text, digits=digits, computed=computed)))
         except UnsupportedExpression as error:

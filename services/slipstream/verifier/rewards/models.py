@@ -6,9 +6,10 @@ from slipstream.config.paths import located
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig, ScoringModel
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
+from slipstream.verifier.missing_resource import MissingResource
 from slipstream.verifier.models.batches import Batches
 from slipstream.verifier.resources import Resources
-from slipstream.verifier.reward import Answer, MissingResource, Verdict
+from slipstream.verifier.reward import Answer, Verdict
 
 
 def reward_model(config: RewardModelConfig, resources: Resources) -> "Modelled":
@@ -27,7 +28,9 @@ class Modelled:
     def __init__(self, config: ScoringModel, resources: Resources) -> None:
         if not (config.path / "config.json").is_file():
             raise MissingResource(
-                f"path: {located(config.path)} has no config.json; name a Hugging Face model directory"
+                f"{located(config.path)} has no config.json",
+                key="path",
+                remedy="name a Hugging Face model directory",
             )
         device = resources.config.device if config.device == "auto" else config.device
         self._batches = Batches(config.model_copy(update={"device": device}), log=resources.log)

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import parse_config
+from slipstream.parallel import task_group
 from slipstream.records import Outcome, Reward
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
@@ -135,18 +136,19 @@ async def _write(scorer: Scorer, rows: Iterable[Row | BadRow], tally: Tally, sco
     """A line a completion, what could not be scored to stderr, and the summary where the scores are not."""
     progress = Progress(sys.stderr, shown=not scores.isatty())
     try:
-        async for scored in _in_order(scorer, rows):
-            if isinstance(scored, BadRow):
-                tally.bad_rows += 1
-                if tally.bad_rows <= SHOWN:
-                    progress.clear()
-                    print(scored, file=sys.stderr)
-                continue
-            row, vectors = scored
-            for position, vector in enumerate(vectors):
-                line = score_line(row, position, vector, tally.add(vector))
-                print(json.dumps(line), file=scores)
-            progress.at(tally.completions)
+        async with task_group() as tasks:
+            async for scored in _in_order(tasks, scorer, rows):
+                if isinstance(scored, BadRow):
+                    tally.bad_rows += 1
+                    if tally.bad_rows <= SHOWN:
+                        progress.clear()
+                        print(scored, file=sys.stderr)
+                    continue
+                row, vectors = scored
+                for position, vector in enumerate(vectors):
+                    line = score_line(row, position, vector, tally.add(vector))
+                    print(json.dumps(line), file=scores)
+                progress.at(tally.completions)
         scores.flush()
     except (asyncio.CancelledError, KeyboardInterrupt):
         progress.clear()
@@ -172,10 +174,12 @@ def score_line(row: Row, position: int, vector: list[Reward], total: float | Non
     }
 
 
-async def _in_order(scorer: Scorer, rows: Iterable[Row | BadRow]) -> AsyncIterator[Scored]:
+async def _in_order(
+    tasks: asyncio.TaskGroup, scorer: Scorer, rows: Iterable[Row | BadRow]
+) -> AsyncIterator[Scored]:
     running: deque[asyncio.Task[Scored]] = deque()
     for row in rows:
-        running.append(asyncio.create_task(_one(scorer, row)))
+        running.append(tasks.create_task(_one(scorer, row)))
         if len(running) == GROUPS:
             yield await running.popleft()
     while running:
@@ -188,7 +192,7 @@ async def _one(scorer: Scorer, row: Row | BadRow) -> Scored:
     try:
         return row, await scorer.score(row.prompt, row.answers)
     except UnusableGroundTruth as error:
-        return BadRow(f"{row.where}: {str(error).removeprefix(f'prompt {row.prompt.prompt_id}: ')}")
+        return BadRow(f"{row.where}: {error.reason}")
 
 
 def _until_stopped(rows: Iterator[Row | BadRow], stopped: threading.Event) -> Iterator[Row | BadRow]:

@@ -43,7 +43,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"verdicts": [verdict_to_json(verdict) for verdict in _verdicts(job)]}
     except UnusableGroundTruth as error:
-        return {"unusable": str(error)}
+        return {"unusable": error.reason, "prompt": error.prompt_id}
     except MemoryError:
         return {"overrun": "MemoryError: it needs more than verifier.worker_memory_mib gives"}
     except (RecursionError, TooSlow) as error:

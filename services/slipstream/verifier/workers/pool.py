@@ -49,7 +49,7 @@ class Workers:
         self._idle: FairPool[Worker] = FairPool()
         self._ended: dict[Worker, asyncio.Event] = {}
         self._slots: list[BackgroundTask[None]] = []
-        self._jobs: set[asyncio.Task[list[Verdict]]] = set()
+        self._jobs: set[BackgroundTask[list[Verdict]]] = set()
 
     def prepare(self, function: str) -> None:
         """Have the children import `module:function` when they start. Call it before `start`."""
@@ -98,17 +98,16 @@ class Workers:
         }
         frame = to_frame(message)
         worker = await self._free_worker(prompt.prompt_id)
-        job = asyncio.create_task(self._run(worker, frame, seconds))
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
-        return await asyncio.shield(job)
+        job = BackgroundTask.begin_unlogged(self._run(worker, frame, seconds), "job of a child", self._log)
+        job.keep_in(self._jobs)
+        return await job.settle_shielded()
 
     async def close(self) -> None:
         """Kill every child."""
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(*(slot.end() for slot in self._slots))
-        await asyncio.gather(*self._jobs, return_exceptions=True)
+        await asyncio.gather(*(job.end() for job in self._jobs))
 
     async def _free_worker(self, group: str) -> Worker:
         try:
@@ -164,7 +163,7 @@ class Workers:
 
 def _verdicts(reply: dict[str, Any]) -> list[Verdict]:
     if "unusable" in reply:
-        raise UnusableGroundTruth(reply["unusable"])
+        raise UnusableGroundTruth(reply["unusable"], prompt_id=reply["prompt"])
     if "overrun" in reply:
         raise Overrun(reply["overrun"])
     if "failed" in reply:

@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any
 
 from slipstream.config import ConfigError
+from slipstream.parallel import task_group
 from slipstream.processes.child import Child
 from slipstream.processes.cpu_time import cpu_seconds_of
 from slipstream.processes.frames import BadFrame
@@ -62,20 +63,19 @@ class Worker:
 
     async def ask(self, frame: bytes, *, seconds: float) -> dict[str, Any]:
         """Send a job, and return the reply. Errors: Overrun, WorkerLost."""
-        reading = asyncio.create_task(self._child.exchange(frame))
         before = self._cpu_seconds()
+        deadlines = max(PATIENCE, ceil(LEAST_PATIENCE_SECONDS / seconds))
         try:
-            deadlines = max(PATIENCE, ceil(LEAST_PATIENCE_SECONDS / seconds))
-            for passed in range(1, deadlines + 1):
-                await asyncio.wait([reading], timeout=seconds)
-                if reading.done():
-                    return reading.result()
-                self._check_share(self._cpu_seconds() - before, seconds, passed)
-            raise WorkerLost(f"no verdict within {deadlines * seconds:g} s on a busy machine")
+            async with task_group() as tasks:
+                reading = tasks.create_task(self._child.exchange(frame))
+                for passed in range(1, deadlines + 1):
+                    await asyncio.wait([reading], timeout=seconds)
+                    if reading.done():
+                        return reading.result()
+                    self._check_share(self._cpu_seconds() - before, seconds, passed)
+                raise WorkerLost(f"no verdict within {deadlines * seconds:g} s on a busy machine")
         except (EOFError, OSError, ValueError) as error:
             raise await self._ended() from error
-        finally:
-            reading.cancel()
 
     async def _until_ready(self) -> None:
         try:

@@ -23,15 +23,16 @@ class Stream:
 
 async def proxy(near: Stream, far: Stream) -> None:
     """Copy bytes both ways; close both connections as soon as either of them ends or breaks."""
-    copies = [
-        asyncio.create_task(_copy(near.reader, far.writer)),
-        asyncio.create_task(_copy(far.reader, near.writer)),
-    ]
     try:
-        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+        async with asyncio.TaskGroup() as tasks:
+            copies = [
+                tasks.create_task(_copy(near.reader, far.writer)),
+                tasks.create_task(_copy(far.reader, near.writer)),
+            ]
+            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+            for copy in copies:
+                copy.cancel()
     finally:
-        for copy in copies:
-            copy.cancel()
         near.writer.close()
         far.writer.close()
 

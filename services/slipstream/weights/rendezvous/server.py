@@ -12,6 +12,7 @@ import asyncio
 import hmac
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 from slipstream.telemetry.logs import Log
 from slipstream.weights.rendezvous.addresses import listen
 from slipstream.weights.rendezvous.proxy import Stream, proxy
-from slipstream.weights.rendezvous.refusal_log import RefusalLog
 
 NONCE_BYTES = 32
 ADMITTED = b"+"
@@ -27,6 +27,7 @@ STORE_HOST = "127.0.0.1"
 NONCE_TIMEOUT_SECONDS = 5.0
 ACCEPT_BATCH = 100
 MAX_UNAUTHENTICATED = 256  # above ACCEPT_BATCH, so that a nonce is read before its connection is pushed out
+LOG_SECONDS = 1.0
 LISTEN_BACKLOG = 1024  # the kernel makes further connections retry after a second
 
 Connection = asyncio.StreamWriter
@@ -54,7 +55,7 @@ class RendezvousServer:
         self.port: int = self._socket.getsockname()[1]
         self._store_port = store_port
         self._nonce_timeout = nonce_timeout_seconds
-        self._refusals = RefusalLog(log)
+        self._refusals = _RefusalLog(log)
         self._uses_left: dict[bytes, int] = {}
         self._unauthenticated: dict[asyncio.Task[None], None] = {}
         self._authenticated: set[Connection] = set()
@@ -162,3 +163,22 @@ class RendezvousServer:
 def _name(writer: Connection) -> str:
     peer = writer.get_extra_info("peername")
     return f"{peer[0]}:{peer[1]}" if peer else "unknown"
+
+
+class _RefusalLog:
+    """Logs the peer and the reason of a refusal: at most one line for each reason in LOG_SECONDS."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._unlogged: dict[str, int] = {}
+        self._logged_at: dict[str, float] = {}
+
+    def note(self, reason: str, peer: str) -> None:
+        """Log a refusal, or count it for the next line with this reason."""
+        now = time.monotonic()
+        if now - self._logged_at.get(reason, -LOG_SECONDS) < LOG_SECONDS:
+            self._unlogged[reason] = self._unlogged.get(reason, 0) + 1
+            return
+        self._logged_at[reason] = now
+        unlogged = self._unlogged.pop(reason, 0)
+        self._log.warning("rendezvous refused a connection", peer=peer, reason=reason, unlogged=unlogged)

@@ -8,7 +8,7 @@ container does not have, so charts/slipstream/templates/guards has them too. A t
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from slipstream.cli.release.guards.compute import checkpoints_of_nodes, learner, pools
+from slipstream.cli.release.guards.compute import checkpoints_of_nodes, learner, moved, pools
 from slipstream.cli.release.guards.scoring import rewards, teacher, verifier
 from slipstream.cli.release.guards.sources import data, model, owned_keys, redis, source_of_model
 from slipstream.cli.release.release import Release
@@ -19,6 +19,7 @@ Guard = Callable[[Release], Iterator[Problem]]
 RUN_GUARDS: Final[tuple[Guard, ...]] = (owned_keys, learner, pools, model, data)
 VALUE_GUARDS: Final[tuple[Guard, ...]] = (
     checkpoints_of_nodes,
+    moved,
     source_of_model,
     redis,
     verifier,

@@ -62,6 +62,21 @@ def checkpoints_of_nodes(release: Release) -> Iterator[Problem]:
         )
 
 
+def moved(release: Release) -> Iterator[Problem]:
+    """Actors hold the groups, so what a stop may take is a value of theirs."""
+    values = release.values["rollout"]
+    rooms = {"rollout": values, "rollout.defaults": values["defaults"]}
+    rooms |= {f"rollout.pools[{pool['name']}]": pool for pool in values["pools"]}
+    for where, room in rooms.items():
+        for key in ("drainSeconds", "marginSeconds"):
+            if room.get(key) is not None:
+                yield Problem(
+                    key=f"values {where}.{key}",
+                    reason=f"has moved to actor.{key}, because actors hold the groups",
+                    remedy="set it there, and leave it out here",
+                )
+
+
 def pools(release: Release) -> Iterator[Problem]:
     """Each pool has the GPUs that the run's engine uses."""
     if value_of(release.run, "rollout.nodes") is not None:

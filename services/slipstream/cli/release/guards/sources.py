@@ -13,7 +13,8 @@ OWNED: Final = (
     *(f"replay.{key}" for key in ("address", "redis_url", "redis_dir", "redis_username")),
     *(f"replay.{key}" for key in ("redis_password_file", "redis_authority")),
     *("verifier.address", "verifier.http_address", "teacher.address"),
-    *("learner.address", "learner.stay", "learner.checkpoint.stop_seconds", "rollout.address"),
+    *("learner.address", "learner.stay", "learner.checkpoint.stop_seconds"),
+    *("rollout.address", "rollout.host", "rollout.server_name"),
     *("weights.host", "weights.port", "telemetry.host", "telemetry.port", "rpc.tls", "rpc.plaintext"),
 )
 """Keys that the chart sets for each pod."""

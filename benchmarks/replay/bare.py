@@ -1,6 +1,6 @@
 """A server that sends each group back and does nothing else: what gRPC alone takes.
 
-python benchmarks/bare_replay.py READY_FILE
+python -m benchmarks.replay.bare READY_FILE
 """
 
 import asyncio

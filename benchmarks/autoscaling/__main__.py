@@ -1,6 +1,6 @@
 """Autoscaling by pressure against autoscaling by depth: simulated fleets, the real rules, side by side.
 
-    python benchmarks/autoscaling.py [--seeds N] [--scenarios NAME ...] [--rules NAME ...]
+    python -m benchmarks.autoscaling [--seeds N] [--scenarios NAME ...] [--rules NAME ...]
 
 Each scenario is a learner, an admission gate, rollouts that take minutes to start, KEDA and an HPA. The rules
 of charts/slipstream/files/rules/pressure.yaml are evaluated as they stand on what the simulated pods export.
@@ -12,8 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autoscaler import KUBERNETES_DEFAULT, Behavior
-from autoscaling_simulation import (
+from benchmarks.autoscaling.autoscaler import KUBERNETES_DEFAULT, Behavior
+from benchmarks.autoscaling.fleet import Fleet, Shape
+from benchmarks.autoscaling.simulation import (
     RECOMMENDED,
     Event,
     Signal,
@@ -22,8 +23,7 @@ from autoscaling_simulation import (
     open_slots,
     pressure,
 )
-from fleet import Fleet, Shape
-from ratio import print_ratio
+from benchmarks.ratio import print_ratio
 
 HOUR = 3600.0
 RULES: Mapping[str, tuple[Signal, Behavior]] = {

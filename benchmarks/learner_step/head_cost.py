@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from statistics import median
 
 import torch
-from cost import Cost, alone, cost_of
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from torch import Tensor
+
+from benchmarks.cost import Cost, alone, cost_of
 
 WHOLE, CHUNKED = "all logits in memory", "in chunks"
 

@@ -1,6 +1,6 @@
 """What a step of the learner costs, side by side with TRL and with the plain ways of doing the same.
 
-    python benchmarks/learner_step.py [--parts gradient prompts head growth] [--rounds N] [--clock cpu]
+    python -m benchmarks.learner_step [--parts gradient prompts head growth] [--rounds N] [--clock cpu]
                                       [--device cpu]
 
 gradient  One batch of 64 groups x 8 completions, lognormal lengths (sigma 1, mean 96 tokens) behind prompts
@@ -26,10 +26,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from cost import CLOCKS
-from gradient_cost import PLAIN, growth, short_answers, speeds
-from head_cost import VARIANTS, Shape, compare
-from learner_step_report import (
+from slipstream.learner.batches.row_sharding import ENOUGH_TOKENS
+from slipstream.learner.policy.loading import without_progress_bars
+
+from benchmarks.cost import CLOCKS
+from benchmarks.learner_step.gradient_cost import PLAIN, growth, short_answers, speeds
+from benchmarks.learner_step.head_cost import VARIANTS, Shape, compare
+from benchmarks.learner_step.report import (
     growth_ratios,
     growth_table,
     head_ratios,
@@ -38,9 +41,7 @@ from learner_step_report import (
     speed_ratios,
     speed_table,
 )
-from ratio import print_ratio
-from slipstream.learner.batches.row_sharding import ENOUGH_TOKENS
-from slipstream.learner.policy.loading import without_progress_bars
+from benchmarks.ratio import print_ratio
 
 PARTS = ("gradient", "prompts", "head", "growth")
 SIZES = (1_000, 4_000, 16_000, 64_000)

@@ -1,6 +1,6 @@
 """How many completions a second the verifier scores, and how long a group waits at half of that.
 
-    python benchmarks/verifier.py [--seconds S] [--clients N] [KIND ...]
+    python -m benchmarks.verifier [--seconds S] [--clients N] [KIND ...]
 
 A verifier as a process of its own and a load generator, which share the machine's cores, speak gRPC in groups
 of 8. First a closed loop, in which `--clients` groups are always under way, finds the rate at saturation;
@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ratio import print_ratio
 from slipstream.config import RpcConfig
 from slipstream.rpc.channel import open_channel
 from slipstream.v1 import types_pb2 as types
 from slipstream.v1 import verifier_pb2 as pb
 from slipstream.v1.verifier_pb2_grpc import VerifierStub
+
+from benchmarks.ratio import print_ratio
 
 GROUP_SIZE = 8
 START_SECONDS = 120
@@ -269,7 +270,7 @@ class Verifier:
             str(self._ready),
         ]
         if kind == BARE:
-            self._command = [str(Path(__file__).with_name("bare_verifier.py")), str(self._ready)]
+            self._command = [str(Path(__file__).with_name("bare.py")), str(self._ready)]
 
     def __enter__(self) -> str:
         self._process = subprocess.Popen([sys.executable, *self._command], stderr=subprocess.PIPE, text=True)

@@ -16,7 +16,8 @@ from typing import Any
 
 import promql_parser as promql
 import yaml
-from promql_series import Labels, Matches, Store, matcher
+
+from benchmarks.autoscaling.promql_series import Labels, Matches, Store, matcher
 
 Vector = dict[Labels, float]
 Value = Vector | float

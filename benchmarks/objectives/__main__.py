@@ -1,7 +1,7 @@
 """Measure every objective against the plain policy gradient: time, memory, and how both grow with the tokens.
 
-    python benchmarks/objectives.py [--tokens N] [--sequences N] [--rounds N] [--longest N] [--clock cpu]
-    python benchmarks/objectives.py --count
+    python -m benchmarks.objectives [--tokens N] [--sequences N] [--rounds N] [--longest N] [--clock cpu]
+    python -m benchmarks.objectives --count
 
 Time is of one call of `policy_loss` and its backward pass, metrics included. A round measures every loss
 once, one after the other, so that whatever else the machine does falls on all of them; a ratio is the median
@@ -19,9 +19,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from cost import CLOCKS
-from operations import Operations, operations_of
-from ratio import print_ratio
 from slipstream.algorithms import LossSpec, Tally, TopK, count, lay_out, policy_loss
 from slipstream.algorithms.spec import (
     OBJECTIVES,
@@ -46,6 +43,10 @@ from slipstream.algorithms.spec import (
 )
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.cost import CLOCKS
+from benchmarks.objectives.operations import Operations, operations_of
+from benchmarks.ratio import print_ratio
 
 TOP_K = 4
 """Logprobs of each token for the top-K divergences, whose temporaries are [T, K]."""

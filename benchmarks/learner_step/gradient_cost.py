@@ -8,10 +8,17 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from circle import GRPO
-from cost import CLOCKS, Cost, alone, cost_of
-from lognormal import MEAN_TOKENS, PROMPT_TOKENS, lognormal_groups
-from padded import (
+from slipstream.config import RunConfig, parse_config
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.learner.training.step import TrainingStep
+from slipstream.records import Group
+
+from benchmarks.circle import GRPO
+from benchmarks.cost import CLOCKS, Cost, alone, cost_of
+from benchmarks.learner_step.lognormal import MEAN_TOKENS, PROMPT_TOKENS, lognormal_groups
+from benchmarks.learner_step.padded import (
     Padded,
     Trl,
     by_length,
@@ -22,12 +29,6 @@ from padded import (
     plain_gradient,
     samples_of,
 )
-from slipstream.config import RunConfig, parse_config
-from slipstream.learner.policy.loading import load_policy
-from slipstream.learner.policy.model import Policy
-from slipstream.learner.policy.tiny import make_tiny_model
-from slipstream.learner.training.step import TrainingStep
-from slipstream.records import Group
 
 GROUP_SIZE, MICRO_BATCH = 8, 8
 LONGEST = 2048

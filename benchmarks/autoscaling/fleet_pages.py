@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from fleet import Fleet, Worker
-from promql_series import Labels, Store, labels_of
+from benchmarks.autoscaling.fleet import Fleet, Worker
+from benchmarks.autoscaling.promql_series import Labels, Store, labels_of
 
 SCRAPE_SECONDS = 15.0
+ACTORS = ("actor-0", "actor-1")
 NAMES = (
     "up",
     "slipstream_bound",
@@ -34,6 +35,8 @@ def _pages(fleet: Fleet) -> Iterator[tuple[str, Samples]]:
     workers = {worker.name: worker for worker in fleet.workers}
     yield "replay-0", _replay_page(fleet)
     yield "learner-0", {} if fleet.learner == "absent" else _learner_page(fleet)
+    for actor in ACTORS:
+        yield actor, _actor_page(fleet, actor)
     for number in range(fleet.made):
         worker = workers.get(f"w{number + 1}")
         yield f"w{number + 1}", {} if worker is None else _worker_page(fleet, worker)
@@ -71,13 +74,20 @@ def _learner_page(fleet: Fleet) -> Samples:
     return page
 
 
+def _actor_page(fleet: Fleet, actor: str) -> Samples:
+    """Return the page of an actor, which reports all free places as long as it waits for admission."""
+    serving = [worker for worker in fleet.workers if worker.serves_at <= fleet.time]
+    free = sum(fleet.shape.places - len(worker.groups) for worker in serving)
+    labels = _labels("actor", actor)
+    return {"up": {labels: 1.0}, "slipstream_places_waiting": {labels: float(free)}}
+
+
 def _worker_page(fleet: Fleet, worker: Worker) -> Samples:
     serving, running = worker.serves_at <= fleet.time, len(worker.groups)
     labels = _labels("rollout", worker.name, pool=worker.pool)
     return {
         "up": {labels: 1.0},
         "slipstream_places": {labels: float(fleet.shape.places if serving else 0)},
-        "slipstream_places_waiting": {labels: float(fleet.shape.places - running if serving else 0)},
         "slipstream_groups_running": {labels: float(running)},
     }
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from cost import Cost
-from gradient_cost import OURS, SHARED, TRL_CUT, Speed, times_faster
-from head_cost import CHUNKED, WHOLE, Shape
+from benchmarks.cost import Cost
+from benchmarks.learner_step.gradient_cost import OURS, SHARED, TRL_CUT, Speed, times_faster
+from benchmarks.learner_step.head_cost import CHUNKED, WHOLE, Shape
 
 BATCH_BYTES = 300
 """What a token of the batch takes all the time: ids, logprobs, versions, places, what is known of it."""

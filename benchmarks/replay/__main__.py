@@ -1,6 +1,6 @@
 """How many groups a second replay takes in and hands out, how long an insert takes, and whether memory grows.
 
-    python benchmarks/replay.py [--seconds S] [--tokens N ...] [--memory-groups N]
+    python -m benchmarks.replay [--seconds S] [--tokens N ...] [--memory-groups N]
 
 Replay with its embedded Redis as processes of their own, and a load generator that shares the machine's
 cores: rollouts that lease and insert groups of 8, and a learner that samples, acknowledges and confirms them,
@@ -27,9 +27,6 @@ from pathlib import Path
 
 import psutil
 import yaml
-from bare_replay import ECHO
-from circle import GRPO
-from ratio import print_ratio
 from slipstream.config import RpcConfig
 from slipstream.replay.summary import summarise
 from slipstream.rpc.channel import open_channel
@@ -37,6 +34,10 @@ from slipstream.rpc.group_checks import check_group, parse_group
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2 as types
 from slipstream.v1.replay_pb2_grpc import ReplayStub
+
+from benchmarks.circle import GRPO
+from benchmarks.ratio import print_ratio
+from benchmarks.replay.bare import ECHO
 
 GROUP_SIZE = 8
 VOCABULARY = 150_000
@@ -287,7 +288,7 @@ async def echo_rate(payload: bytes, *, clients: int) -> tuple[float, float]:
     """Groups a second that a server sends back, and the CPU milliseconds of each."""
     with tempfile.TemporaryDirectory() as folder:
         ready = Path(folder) / "ready.json"
-        program = Path(__file__).parent / "bare_replay.py"
+        program = Path(__file__).parent / "bare.py"
         with process([str(program), str(ready)], ready) as (address, server):
             async with open_channel(address, RpcConfig()) as channel:
                 call = channel.unary_unary(ECHO)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autoscaler import SYNC_SECONDS, Autoscaler, Behavior, Direction
-from fleet import Fleet, Shape
-from fleet_pages import SCRAPE_SECONDS, scrape
-from promql import Rules, compile_text
-from promql_series import Store
+from benchmarks.autoscaling.autoscaler import SYNC_SECONDS, Autoscaler, Behavior, Direction
+from benchmarks.autoscaling.fleet import Fleet, Shape
+from benchmarks.autoscaling.fleet_pages import SCRAPE_SECONDS, scrape
+from benchmarks.autoscaling.promql import Rules, compile_text
+from benchmarks.autoscaling.promql_series import Store
 
-RULES = Path(__file__).resolve().parents[1] / "charts/slipstream/files/rules/pressure.yaml"
+RULES = Path(__file__).resolve().parents[2] / "charts/slipstream/files/rules/pressure.yaml"
 EVALUATION_DELAY = 7.0
 SYNC_DELAY = 11.0
 QUERY = (

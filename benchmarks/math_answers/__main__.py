@@ -1,6 +1,6 @@
 """Answers whose truth is known, made here: how often the reward `math` and math-verify alone are wrong.
 
-    python benchmarks/math_answers.py [--seed N] [--seeds-per-kind N]
+    python -m benchmarks.math_answers [--seed N] [--seeds-per-kind N]
 
 Each case is a ground truth, an answer, and whether the answer is right, which is known because the answer was
 made from the ground truth: written in another way, changed into another value (a mutant), taken from another
@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from math_seeds import KINDS
-from ratio import print_ratio
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
 from slipstream.answers.equality import equal
 from slipstream.answers.exact import exactly_equal, has_quotient
 from slipstream.answers.latex_input import UnsupportedExpression, normalize
+
+from benchmarks.math_answers.seeds import KINDS
+from benchmarks.ratio import print_ratio
 
 SECONDS: Final = 2.0
 DIGITS: Final = 6

@@ -1,4 +1,4 @@
-"""The states of a worker, as slipstream.rollout.state names them, each in a colour of its own."""
+"""The states of a rollout, as slipstream.rollout.state names them, each with a colour."""
 
 STATE_COLORS = {
     "starting": "#8F8F8F",

@@ -1,6 +1,6 @@
 """Accuracy against staleness: the same samples, trained on fresh or several versions late.
 
-    python benchmarks/staleness_quality.py [--steps N] [--seeds 0 1 2] [--depths 0 2 4 8] [--objectives ...]
+    python -m benchmarks.staleness_quality [--steps N] [--seeds 0 1 2] [--depths 0 2 4 8] [--objectives ...]
                                            [--learning-rate X] [--groups N] [--results FILE]
 
 The learner is the real one (learner/training/step.py), and so are the task and the rewards; the model is
@@ -32,9 +32,6 @@ from typing import Any
 
 import torch
 import yaml
-from circle import ADDITION, GRPO, Job, laid_over
-from ratio import print_ratio
-from sampler import Sampler
 from slipstream.cli.launch.cold_start import cached_model
 from slipstream.config import RunConfig, parse_config
 from slipstream.learner.policy.loading import load_policy, without_progress_bars
@@ -43,7 +40,11 @@ from slipstream.learner.training.step import TrainingStep
 from slipstream.prompts import make_source
 from slipstream.records import Group
 from slipstream.tokens import load_tokens
-from staleness_report import report
+
+from benchmarks.circle import ADDITION, GRPO, Job, laid_over
+from benchmarks.ratio import print_ratio
+from benchmarks.sampler import Sampler
+from benchmarks.staleness_quality.report import report
 
 JOB: Job = laid_over(ADDITION, {"evaluation": {"prompts": 256, "samples_per_prompt": 4}})
 OBJECTIVES: Mapping[str, Job] = {

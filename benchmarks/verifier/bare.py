@@ -1,6 +1,6 @@
 """A verifier that scores by turns and looks at no answer: what gRPC alone takes.
 
-python benchmarks/bare_verifier.py READY_FILE
+python -m benchmarks.verifier.bare READY_FILE
 """
 
 import asyncio

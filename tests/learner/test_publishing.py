@@ -1,0 +1,73 @@
+"""A publication and a coroutine beside it: every failure is raised or logged."""
+
+import asyncio
+import gc
+import io
+from typing import Any
+
+import pytest
+from learner.fakes import Events, FakeReplay
+from slipstream.learner.prefetch import Prefetch
+from slipstream.learner.publishing import Publishing
+from slipstream.rpc.errors import Unreachable
+from slipstream.telemetry.logs import Log
+
+
+class Disconnected(FakeReplay):
+    """Every call fails when the connection breaks; an announcement some turns of the event loop later."""
+
+    def __init__(self, turns: int) -> None:
+        super().__init__(Events(), batches=9)
+        self.broken = asyncio.Event()
+        self._turns = turns
+
+    async def sample(self, version: int, *, groups: int | None = None) -> Any:
+        await self.broken.wait()
+        raise Unreachable("replay: no batch")
+
+    async def announce(self, version: int) -> None:
+        await self.broken.wait()
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+        raise Unreachable("replay: not announced")
+
+
+class Parts:
+    """A lockstep and a publisher that do nothing."""
+
+    async def take_snapshot(self) -> None:
+        """Copy nothing."""
+
+    async def publish(self, version: int) -> None:
+        """Send nothing."""
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_batch_and_a_publication_that_fail_together_lose_no_exception(turns: int) -> None:
+    unseen: list[str] = []
+    log = Log(pod="learner", stream=io.StringIO())
+
+    async def run() -> str:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(str(context)))
+        replay: Any = Disconnected(turns)
+        parts: Any = Parts()
+        publishing = Publishing(
+            lockstep=parts, publisher=parts, replay=replay, weights=asyncio.Lock(), overlap=True, log=log
+        )
+        prefetch = Prefetch(replay, steps=9, log=log)
+        await publishing.publish(1)
+        taking = prefetch.take(1, asyncio.Event(), patience_seconds=5)
+        asyncio.get_running_loop().call_later(0.01, replay.broken.set)
+        with pytest.raises(Unreachable) as raised:
+            await publishing.race_with_publication(taking)
+        released = await prefetch.release()
+        await asyncio.sleep(0.01)
+        return f"{raised.value} {released}"
+
+    raised = asyncio.run(run())
+    gc.collect()
+    assert unseen == []
+    assert isinstance(log.stream, io.StringIO)
+    seen = f"{raised} {log.stream.getvalue()}"
+    assert "replay: no batch" in seen
+    assert "replay: not announced" in seen
