@@ -127,9 +127,8 @@ class RolloutStream:
                 self._on_status(codec.rollout_status_from_proto(message.status))
                 for chunk in message.chunks:
                     self._take(chunk)
-                if message.status.draining:
+                if message.status.draining:  # the stream ends once its last chunks have arrived
                     reason, self._drained = "the rollout drains", True
-                    break
         except grpc.aio.AioRpcError as error:
             reason = f"{error.code().name.lower()}: {error.details()}"
         finally:
