@@ -334,12 +334,12 @@ class Place:
 
 def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:
     """Return the chunks of a request, the last included, as one turn."""
-    whole = joined(chunks)
+    merged = joined(chunks)
     return Turn(
-        token_ids=whole.token_ids,
-        logprobs=whole.logprobs,
-        spans=whole.spans,
-        top_logprobs=whole.top_logprobs,
+        token_ids=merged.token_ids,
+        logprobs=merged.logprobs,
+        spans=merged.spans,
+        top_logprobs=merged.top_logprobs,
         finish_reason=last.finish_reason,
         routed_experts=last.routed_experts,
         engines=engines,
