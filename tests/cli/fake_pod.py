@@ -94,7 +94,13 @@ def service(arguments, config, behaviours) -> int:
 
 
 def rollout(arguments, config, behaviours) -> int:
-    for pod in ("REPLAY", "VERIFIER", "LEARNER"):
+    for pod in ("REPLAY", "LEARNER"):
+        assert os.environ[f"SLIPSTREAM_{pod}_ADDRESS"]
+    return service(arguments, config, behaviours)
+
+
+def actor(arguments, config, behaviours) -> int:
+    for pod in ("REPLAY", "VERIFIER"):
         assert os.environ[f"SLIPSTREAM_{pod}_ADDRESS"]
     return service(arguments, config, behaviours)
 
@@ -265,6 +271,7 @@ ROLES = {
     "learner": learner,
     "learner.stage": stage,
     "rollout": rollout,
+    "actor": actor,
 }
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def test_a_run_leaves_its_whole_directory(finished: tuple[Launcher, str]) -> Non
         "throughput.png",
     ]
     assert all(p.stat().st_size > 10_000 for p in (run / "plots").iterdir())
-    for pod in ("replay", "verifier", "learner", "rollout-0", "rollout-1"):
+    for pod in ("replay", "verifier", "learner", "rollout-0", "rollout-1", "actor-0"):
         assert f"{pod} starts" in (run / "logs" / f"{pod}.log").read_text()
     assert "summary" in out
     assert "plots" in out
@@ -386,7 +386,7 @@ def test_a_second_interrupt_kills_a_learner_that_writes_its_checkpoint(launcher:
 def test_a_killed_launcher_leaves_no_process(launcher: Launcher) -> None:
     process = launcher.start("learner.steps=600", FAKE="rollout-0:stubborn", FAKE_STEP_SECONDS="0.1")
     _until(lambda: launcher.steps_done() >= 2)
-    assert len(launcher.living()) >= 5
+    assert len(launcher.living()) >= 6
     process.kill()
     process.communicate(timeout=20)
 
