@@ -22,18 +22,14 @@ class GuessNumber:
         self._most_guesses = most_guesses
 
     async def run(self, episode: Episode) -> None:
-        """Give `solved` 1 or 0, and `speed` from 1 for the first guess down to 0."""
+        """Give `solved`, 1 or 0, and `turns`, the number of guesses."""
         secret = int(episode.prompt.answer)
-        speed = 0.0
-        for number in range(self._most_guesses):
-            guess = await episode.sample(max_tokens=1)
-            answer = hint(guess, secret)
+        answer = ""
+        while answer != "=" and episode.turns < self._most_guesses:
+            answer = hint(await episode.sample(max_tokens=1), secret)
             episode.observe(answer)
-            if answer == "=":
-                speed = 1 - number / self._most_guesses
-                break
-        episode.rewards["solved"] = float(speed > 0)
-        episode.rewards["speed"] = speed
+        episode.rewards["solved"] = float(answer == "=")
+        episode.rewards["turns"] = float(episode.turns)
 
 
 def hint(guess: str, secret: int) -> str:
