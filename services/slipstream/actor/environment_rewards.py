@@ -37,10 +37,10 @@ class EnvironmentRewards:
             for completion in completions
         ]
 
-    def _with_values(self, scored: Completion, given: Sequence[Reward]) -> Completion:
+    def _with_values(self, scored: Completion, from_environment: Sequence[Reward]) -> Completion:
         if scored.withheld or not self._names:
             return scored
-        values = {reward.name: reward.value for reward in given}
+        values = {reward.name: reward.value for reward in from_environment}
         vector = [*scored.rewards, *(self._reward(name, values) for name in self._names)]
         return replace(scored, rewards=tuple(sorted(vector, key=lambda reward: self._order[reward.name])))
 
