@@ -182,8 +182,8 @@ SPEED = Row(
         ),
         lines(
             "Preempted requests",
-            "Requests a second that lost their place in the key-value cache and are computed again. A rollout "
-            "that preempts offers fewer places, and takes more again while its cache has room.",
+            "Requests a second that lost their place in the key-value cache and are computed again. A "
+            "rollout that preempts offers fewer places, and takes more again while its cache has room.",
             Query(expr=rate("preemptions_total", by="pod", scope=ROLLOUTS), legend="{{pod}}"),
             unit="reqps",
             low=0,
