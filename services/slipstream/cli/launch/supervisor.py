@@ -79,7 +79,7 @@ class Supervisor:
             await asyncio.gather(*keepers.values(), return_exceptions=True)
 
     async def stop_work(self, progress: Callable[[], Hashable], *, step_seconds: float) -> None:
-        """Learner and rollouts finish or hand back, checkpoint, and end.
+        """Learner, rollouts and actors finish or hand back, checkpoint, and end.
 
         The learner has as long as it needs while `progress` returns something new at least every
         `stop_seconds`, or twice the `step_seconds` that a step takes, because it may have to finish one.
