@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOMS = {
-    "services": (("verifier",), ("replay",), ("tests",)),
+    "services": (("actor",), ("verifier",), ("replay",), ("tests",)),
     "learner": (("learner",), ("teacher",)),
     "rollout": (("rollout", "defaults"),),
 }

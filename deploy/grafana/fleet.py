@@ -181,13 +181,20 @@ SPEED = Row(
             steps=((None, "transparent"), (0.95, RED)),
         ),
         lines(
+            "Preempted requests",
+            "Requests a second that lost their place in the key-value cache and are computed again. A "
+            "rollout that preempts offers fewer places, and takes more again while its cache has room.",
+            Query(expr=rate("preemptions_total", by="pod", scope=ROLLOUTS), legend="{{pod}}"),
+            unit="reqps",
+            low=0,
+        ),
+        lines(
             "Places",
             "Places of the rollouts that serve a version (one place holds one group), and places that hold a "
             "group.",
             Query(expr=total("places", scope=ROLLOUTS), legend="places"),
             Query(expr=total("groups_running", scope=ROLLOUTS), legend="running"),
             unit="short",
-            width=12,
             low=0,
         ),
         heat(
@@ -195,6 +202,7 @@ SPEED = Row(
             "Weight updates by the time for which the rollout's engine was paused.",
             buckets("update_pause_seconds", scope=ROLLOUTS),
             unit="s",
+            width=8,
         ),
     ],
 )

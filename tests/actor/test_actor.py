@@ -193,6 +193,12 @@ async def test_counters_of_lost_and_drained_groups_start_at_zero() -> None:
 
 
 @scenario
+async def test_the_counter_of_continued_completions_starts_at_zero() -> None:
+    async with start_actor() as rig:
+        assert rig.metrics.registry.get_sample_value("slipstream_completions_continued_total") == 0
+
+
+@scenario
 async def test_groups_are_counted_by_phase() -> None:
     async with start_actor([lease(0), lease(1)]) as rig:
         gates = [rig.engine.hold(ids(index)) for index in (0, 1)]

@@ -1,16 +1,19 @@
 """A completion outlives its rollouts, token for token and version for version."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from actor.rollout_servers import Fleet, RolloutServer, answer, fleet, logprob
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout.fakes import metric, scenario, until
+from slipstream.actor import rollout_stream
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.records import FinishReason, Sampling, Turn
 from slipstream.rollout.engine import EngineDied
+from slipstream.rollout.servicer import _Stream
+from slipstream.v1 import rollout_pb2 as pb
 
 MOST = 60
 
@@ -227,6 +230,47 @@ async def test_a_place_with_a_least_version_is_at_a_rollout_that_serves_it() -> 
         async with actor.rollouts.place("g0", min_version=2) as place:
             await place.sample(prompts(1)[0], sampling(3))
         assert newer.engine.sampled_by
+
+
+@scenario
+async def test_a_rollout_that_replay_does_not_list_any_more_keeps_its_requests() -> None:
+    async with fleet() as actor:
+        server = await actor.add(step_seconds=0.01)
+        running = asyncio.create_task(ask(actor, "g0", prompts(1)[0]))
+        await under_way(server)
+        actor.list(server)
+        (turn,) = await running
+        assert turn.engines == 1
+
+
+def test_requests_that_are_too_large_for_one_message_all_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_stream, "MOST_TOKENS", 1000)
+    messages: list[int] = []
+    read = _Stream.read
+
+    async def counted(self: _Stream, incoming: AsyncIterator[pb.SampleRequest]) -> None:
+        async def each() -> AsyncIterator[pb.SampleRequest]:
+            async for message in incoming:
+                messages.append(len(message.start))
+                yield message
+
+        await read(self, each())
+
+    monkeypatch.setattr(_Stream, "read", counted)
+
+    @scenario
+    async def play() -> None:
+        async with fleet() as actor:
+            server = await actor.add()
+            contexts = [(1,) * 600 + (n,) for n in range(1, 21)]
+            async with actor.rollouts.place("g0") as place:
+                turns = await asyncio.gather(*(place.sample(context, sampling(2)) for context in contexts))
+            assert [turn.token_ids for turn in turns] == [answer(context, 2) for context in contexts]
+            assert server.servicer.groups_running == 0
+
+    play()
+    assert sum(messages) == 20
+    assert max(messages) == 1
 
 
 @scenario

@@ -103,10 +103,10 @@ def released(**download: Any) -> list[Document]:
 
 
 def downloaded(
-    documents: list[Document], directory: Path, authority: bytes
+    documents: list[Document], directory: Path, authority: bytes, *, component: str = "learner"
 ) -> "subprocess.CompletedProcess[str]":
-    """What the init container of the learner does, with directories of this test in place of its mounts."""
-    (pod,) = [pod for pod in pod_templates(documents) if pod.component == "learner"]
+    """What the init container of a component does, with directories of this test in place of its mounts."""
+    (pod,) = [pod for pod in pod_templates(documents) if pod.component == component]
     (container,) = [each for each in pod.spec["initContainers"] if each["name"] == "model"]
     (volume,) = [volume for volume in pod.spec["volumes"] if volume["name"] == "config"]
     maps = [source["configMap"] for source in volume["projected"]["sources"] if "configMap" in source]
@@ -123,9 +123,9 @@ def downloaded(
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     assert container["command"][:4] == ["tini", "-g", "--", "python"]
-    module, (repository, revision, path) = container["command"][4:], container["args"]
+    module, (repository, revision, path, *options) = container["command"][4:], container["args"]
     return subprocess.run(
-        [sys.executable, *module, repository, revision, str(directory / Path(path).name)],
+        [sys.executable, *module, repository, revision, str(directory / Path(path).name), *options],
         env=environment,
         capture_output=True,
         text=True,
@@ -142,6 +142,14 @@ def test_the_model_comes_through_the_proxy_from_a_mirror_of_the_given_authority(
     assert proxy.asked
     assert all(asked.startswith("CONNECT ") for asked in proxy.asked)
     assert len(list(tmp_path.glob("org--tiny-*/model.safetensors"))) == 1
+
+
+def test_an_actor_downloads_no_weights(mirror: tuple[Hub, bytes], tmp_path: Path) -> None:
+    hub, authority = mirror
+    done = downloaded(released(endpoint=hub.address), tmp_path, authority, component="actor")
+    assert done.returncode == 0, done.stderr
+    (directory,) = tmp_path.glob("org--tiny-*/")
+    assert [file.name for file in directory.glob("[!.]*")] == ["config.json"]
 
 
 def test_a_host_that_needs_no_proxy_is_asked_itself(

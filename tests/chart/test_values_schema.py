@@ -1,6 +1,8 @@
 """values.schema.json takes what the chart understands and refuses the rest, naming the place."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,9 @@ from chart.rendering import default_values, refusals
 from chart.values_cases import BAD, GOOD
 
 FREE = {"global"}
+MOVED = {("rollout", "drainSeconds"), ("rollout", "marginSeconds"), ("rollout", "defaults", "drainSeconds")}
+"""Keys that the schema still takes, so that a guard of the chart can name their new place."""
+SCHEMA = Path(__file__).resolve().parents[2] / "charts/slipstream/values.schema.json"
 
 
 @pytest.mark.parametrize("values", GOOD, ids=str)
@@ -40,6 +45,24 @@ def test_no_part_of_the_values_takes_a_key_that_does_not_exist() -> None:
     taken = ["/".join(path) for path in places if not refused_at(path, {"surplus_": {"surplus": []}})]
     assert len(places) > 60
     assert taken == []
+
+
+def test_every_key_of_the_schema_has_a_default_in_the_values() -> None:
+    missing = set(undefined(json.loads(SCHEMA.read_text(encoding="utf-8")), default_values()))
+    assert missing - MOVED == {(name,) for name in FREE}
+
+
+def undefined(
+    schema: Mapping[str, Any], values: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Yield the keys of the schema that the values lack, without those of types of Kubernetes."""
+    for name, below in schema.get("properties", {}).items():
+        if not isinstance(values, dict) or "$ref" in schema:
+            return
+        if name in values:
+            yield from undefined(below, values[name], (*path, name))
+        else:
+            yield (*path, name)
 
 
 def refused_at(path: tuple[str, ...], value: Any) -> bool:

@@ -40,3 +40,11 @@ def test_export_of_a_path_that_does_not_exist_is_refused_before_anything_is_load
 def test_an_engine_that_needs_a_quarter_of_an_hour_to_start_is_waited_for() -> None:
     seconds = {spec.name: spec.start_seconds for spec in local_pods(RunConfig())}
     assert min(seconds["rollout-0"], seconds[LEARNER]) > QUARTER_OF_AN_HOUR
+
+
+def test_actors_start_beside_rollouts_and_only_they_need_the_verifier() -> None:
+    config = parse_config({"model": {"path": "m"}}, ["rollout.workers=2", "actor.workers=3"])
+    pods = {spec.name: spec for spec in local_pods(config)}
+    workers = {name: pods[name].needs for name in pods if name.startswith(("rollout", "actor"))}
+    rollouts = {f"rollout-{i}": ("replay", "learner") for i in range(2)}
+    assert workers == rollouts | {f"actor-{i}": ("replay", "verifier") for i in range(3)}

@@ -221,6 +221,24 @@ def test_a_redis_that_all_admitted_groups_could_fill_is_remarked_on(job: Job) ->
     assert "note: values redis.maxMemoryMiB: is 64, and 192 groups that are admitted may hold " in out
 
 
+@pytest.mark.parametrize(
+    ("scaling", "workers"), [({}, 20), ({"kind": "keda", "minReplicas": 1, "maxReplicas": 40}, 40)]
+)
+def test_fewer_groups_than_places_is_a_note(job: Job, scaling: dict[str, Any], workers: int) -> None:
+    pools = [{"name": "a", "replicas": 20, "autoscaling": scaling}]
+    prometheus = {"autoscaling": {"prometheus": {"address": "http://prometheus:9090"}}}
+    values = {**VALUES, **prometheus, "rollout": {"pools": pools}}
+    run = {**RUN, "rollout": {"max_new_tokens": 4, "max_groups": 64}}
+    out = job.validate(run=run, values=values)
+    assert (
+        f"values actor.replicas: is 2, and 2 × 256 groups (actor.max_groups) are fewer than the {workers} × "
+        in out
+    )
+    assert f"raise it to {workers * 64 // 256}, or" in out
+    assert "actor.workers" not in out
+    assert "actor.replicas" not in job.validate(run=run, values={**values, "actor": {"replicas": workers}})
+
+
 def test_reward_functions_that_go_along_with_the_release_are_tried(job: Job, mounted: list[str]) -> None:
     run = {**RUN, **MINE, "rewards": [{"kind": "custom", "name": "mine", "function": "mine:brevity"}]}
     file = job.folder / "mine.py"

@@ -34,7 +34,7 @@ class FaultyRun(Run):
         return FaultFile(self.faults / f"{client}-{server}.json")
 
     def disturb(
-        self, fault: Fault, *, clients: tuple[str, ...] = ("learner", "rollout-0", "rollout-1")
+        self, fault: Fault, *, clients: tuple[str, ...] = ("learner", "actor-0", "rollout-0", "rollout-1")
     ) -> None:
         """Put a fault in force between these pods and replay."""
         for client in clients:

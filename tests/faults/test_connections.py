@@ -12,7 +12,7 @@ LONG_ANSWERS = (
     "rollout.max_new_tokens=1900",
     "learner.max_tokens_per_row=2048",
 )
-CLIENTS = ("learner", "rollout-0", "rollout-1")
+CLIENTS = ("learner", "actor-0", "rollout-0", "rollout-1")
 
 
 def test_answers_that_are_lost_cost_seconds_and_no_group(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A real rollout process that is stopped or killed: learner, other workers and replay go on without it."""
+"""A real rollout that is stopped, and a real actor that is killed: the others go on without them."""
 
 import asyncio
 import os
@@ -24,16 +24,17 @@ SLACK_SECONDS = 4.0
 """Of a busy machine."""
 WEIGHTS_SECONDS = 60.0
 LEASE_SECONDS = 2.0
-NAME = "real"
+NAME, ACTOR = "real", "actor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A learner and a replay in this process, and a rollout in one of its own that never ends a group."""
+    """A learner and a replay in this process, and a rollout and an actor as processes that end no group."""
 
     learner: Learner
     replay: Driver
     rollout: subprocess.Popen[bytes]
+    actor: subprocess.Popen[bytes]
 
     async def until_member(self, version: int, *, seconds: float = START_SECONDS) -> None:
         """Return once the rollout serves a version."""
@@ -62,19 +63,19 @@ async def scene(policy: Policy, model: Path, redis_url: str, directory: Path) ->
     ):
         learner.fleet.version = 1
         catching_up = asyncio.create_task(catch_up(learner.publisher, learner.fleet, learner.weights))
-        with rollout(directory, model, learner.address, replay.address) as process:
-            found = Scene(learner=learner, replay=replay, rollout=process)
+        config_file = configured(directory, model, learner.address, replay.address)
+        with pod("rollout", NAME, config_file) as rollout, pod("actor", ACTOR, config_file) as actor:
+            found = Scene(learner=learner, replay=replay, rollout=rollout, actor=actor)
             try:
                 await found.until_member(1)
                 yield found
             finally:
                 catching_up.cancel()
-                process.kill()
+                rollout.kill()
 
 
-@contextmanager
-def rollout(directory: Path, model: Path, learner: str, replay: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The pod with the emulated engine, whose answers take an hour."""
+def configured(directory: Path, model: Path, learner: str, replay: str) -> Path:
+    """Write the configuration of a run whose emulated answers take an hour; return its file."""
     config = directory / "run.yaml"
     run = {
         "name": "stopped",
@@ -85,8 +86,14 @@ def rollout(directory: Path, model: Path, learner: str, replay: str) -> Iterator
         "verifier": {"address": "127.0.0.1:9"},
     }
     config.write_text(yaml.safe_dump(run), encoding="utf-8")
-    command = [sys.executable, "-m", "slipstream.rollout", "--config", str(config), "--name", NAME]
-    with (directory / "rollout.log").open("w") as log:
+    return config
+
+
+@contextmanager
+def pod(role: str, name: str, config: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A pod as a process."""
+    command = [sys.executable, "-m", f"slipstream.{role}", "--config", str(config), "--name", name]
+    with config.with_name(f"{name}.log").open("w") as log:
         process = subprocess.Popen(
             [*command, "--parent", str(os.getpid())], stdout=log, stderr=subprocess.STDOUT
         )
@@ -121,7 +128,7 @@ def test_a_stopped_rollout_holds_up_one_publication_for_the_deadline_and_rejoins
     asyncio.run(asyncio.wait_for(play(), 150))
 
 
-def test_the_leases_of_a_killed_rollout_are_free_when_its_heartbeats_have_been_missed(
+def test_the_leases_of_a_killed_actor_are_free_when_its_heartbeats_have_been_missed(
     policy: Policy, tiny_dir: Path, redis_url: str, tmp_path: Path
 ) -> None:
     async def play() -> None:
@@ -132,7 +139,7 @@ def test_the_leases_of_a_killed_rollout_are_free_when_its_heartbeats_have_been_m
                 await here.replay.store.expire()
                 await asyncio.sleep(0.1)
             assert (await here.replay.ledger()).expired == 0, "it works, and its leases outlast their seconds"
-            here.rollout.kill()
+            here.actor.kill()
             assert await here.until_ledger("expired", 2, seconds=30) < LEASE_SECONDS + SLACK_SECONDS
             assert len(await here.replay.lease(2, worker="another", serving=1)) == 2
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 import yaml
 from learner.fakes import TINY
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.learner.policy.tiny_files import main as write_files
 from slipstream.learner.stages.warmup import main
 from slipstream.records import ChatMessage, Prompt
 from slipstream.tokens import load_tokens
@@ -56,6 +58,27 @@ def test_two_steps_make_a_directory_that_loads_and_rows_of_progress(
     assert len(load_tokens(made, max_new_tokens=4).encode(prompt)) == 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "run.yaml"]
     assert not [path for path in made.iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("experts", [0, 4])
+def test_the_files_without_weights_are_those_of_the_model(tmp_path: Path, experts: int) -> None:
+    tiny = TINY.model_copy(update={"experts": experts})
+    config = write_config(tmp_path, model={"tiny": tiny.model_dump()})
+    assert write_files(["--config", str(config), "--output", str(tmp_path / "files")]) == 0
+    make_tiny_model(tiny, tmp_path / "model", seed=1)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "files" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
+    files, model = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("files", "model"))
+    assert files.items() <= model.items()
+    assert not list((tmp_path / "files").glob("*.safetensors"))
+
+
+def test_a_run_without_a_tiny_model_has_no_files_to_make(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, model={"path": "/models/policy"})
+    assert write_files(["--config", str(config), "--output", str(tmp_path / "files")]) == 1
+    assert "model.tiny is not set" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("quick")

@@ -185,7 +185,7 @@ def test_every_alert_is_seen_to_fire_and_seen_to_be_quiet() -> None:
 def test_keys_that_an_alert_or_a_runbook_speaks_of_exist() -> None:
     text = str([alert["annotations"] for alert in alerts()]) + RUNBOOKS.read_text(encoding="utf-8")
     spoken = re.findall(
-        r"\b(staleness|learner|weights|replay|verifier|teacher|rollout)\.([a-z_]+)\b(?!\.)", text
+        r"\b(staleness|learner|weights|replay|verifier|teacher|rollout|actor)\.([a-z_]+)\b(?!\.)", text
     )
     assert spoken
     values = yaml.safe_load((ROOT / "charts/slipstream/values.yaml").read_text(encoding="utf-8"))

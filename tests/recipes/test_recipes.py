@@ -22,11 +22,13 @@ def test_a_recipe_works(title: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
+EXAMPLES = {"charts/slipstream/ci/everything-values.yaml"}
+"""Files that show a change to a reviewer; no test fails without them."""
 FORGOTTEN = [
     (title, file)
     for title in titles()
     for file in sorted(Recipe.read(title).extended_files)
-    if not file.startswith("tests/")
+    if not file.startswith("tests/") and file not in EXAMPLES
 ]
 
 

@@ -130,7 +130,7 @@ def test_a_node_ends_with_an_error_when_a_rank_of_it_has_ended(monkeypatch: pyte
 
 def test_a_stopped_node_waits_for_its_head_to_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
-        pod, head = pod_of("rollout.drain_seconds=60"), await start_head()
+        pod, head = pod_of(), await start_head()
         ranks, running = started(monkeypatch, pod, head)
         await asyncio.wait_for(head.met.wait(), SECONDS)
         pod.stop.set()
@@ -146,7 +146,8 @@ def test_a_stopped_node_waits_for_its_head_to_finish(monkeypatch: pytest.MonkeyP
 
 def test_a_stopped_node_does_not_wait_longer_than_the_head_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
-        pod, head = pod_of("rollout.drain_seconds=0.2"), await start_head()
+        monkeypatch.setattr(node, "HEAD_STOP_SECONDS", 0.2)
+        pod, head = pod_of(), await start_head()
         ranks, running = started(monkeypatch, pod, head)
         await asyncio.wait_for(head.met.wait(), SECONDS)
         pod.stop.set()

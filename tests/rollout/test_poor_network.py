@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from actor.fakes import FakePlaces
 from embedded_redis import embedded_redis
 from faults.fault import NO_FAULT, Fault
 from faults.tcp_proxy import tcp_proxy
@@ -50,7 +51,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A worker's engine, and the version that it serves."""
+    """The engine of an actor, and the version that it serves."""
 
     engine: EmulatedEngine
     version: ServedVersion
@@ -94,7 +95,7 @@ async def play(
     depth: int = 2,
     fault: Fault = NO_FAULT,
 ) -> Played:
-    """Train STEPS steps on nothing, with the clients of rollout and learner, and count what was trained."""
+    """Train STEPS steps on nothing, with actors and the client of a learner, and count what was trained."""
     config = configured(run_dir)
     async with AsyncExitStack() as stack:
         replay = await stack.enter_async_context(serving(redis_url, config))
@@ -168,7 +169,6 @@ def actor_of(name: str, channel: Any, scoring: Any, member: Served, config: RunC
     return Actor(
         sampler=GroupSampler(
             worker_id=name,
-            engine=member.engine,
             environment=SingleTurn(),
             tokens=TOKENS,
             scorer=VerifierClient(scoring, config),
@@ -176,9 +176,10 @@ def actor_of(name: str, channel: Any, scoring: Any, member: Served, config: RunC
             metrics=Metrics(),
             log=Log(pod=name, level="error"),
         ),
+        places=FakePlaces(member.engine, capacity=config.rollout.max_groups),
         replay=ReplayClient(channel, config, worker_id=name),
         served=member.version,
-        max_groups=config.rollout.max_groups,
+        max_groups=config.actor.max_groups,
         group_timeout_seconds=config.rollout.group_timeout_seconds,
         heartbeat_seconds=config.replay.heartbeat_seconds,
         metrics=Metrics(),

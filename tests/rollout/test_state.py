@@ -41,7 +41,7 @@ def test_the_state_follows_from_what_the_worker_holds(
 
 
 def test_the_dashboards_have_a_colour_for_every_state() -> None:
-    assert list(script("workers").STATE_COLORS) == list(STATES)
+    assert list(script("rollout_states").STATE_COLORS) == list(STATES)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -56,6 +56,17 @@ def test_the_page_has_every_state_and_one_of_them_is_true(state: State) -> None:
 def test_the_cache_use_is_that_of_the_last_step_that_scheduled_anything() -> None:
     metrics = Metrics()
     use = CacheUseLogger(metrics)
-    use.record(SimpleNamespace(kv_cache_usage=0.25), object(), mm_cache_stats=None, engine_idx=0)
-    use.record(None, object(), mm_cache_stats=None, engine_idx=0)
+    step = SimpleNamespace(num_preempted_reqs=0)
+    use.record(SimpleNamespace(kv_cache_usage=0.25), step, mm_cache_stats=None, engine_idx=0)
+    use.record(None, step, mm_cache_stats=None, engine_idx=0)
+    assert use.share == 0.25
     assert metrics.registry.get_sample_value("slipstream_kv_cache_usage") == 0.25
+
+
+def test_preempted_requests_are_counted() -> None:
+    metrics = Metrics()
+    use = CacheUseLogger(metrics)
+    for preempted in (0, 2, 3):
+        use.record(None, SimpleNamespace(num_preempted_reqs=preempted), mm_cache_stats=None, engine_idx=0)
+    assert use.preemptions == 5
+    assert metrics.registry.get_sample_value("slipstream_preemptions_total") == 5

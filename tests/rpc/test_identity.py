@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from grpc_health.v1 import health_pb2
 from slipstream.rpc.security.identity import CALLERS, ROLES, InvalidIdentity, may_call, role_of
-from slipstream.v1 import learner_pb2, replay_pb2, teacher_pb2, verifier_pb2
+from slipstream.v1 import learner_pb2, replay_pb2, rollout_pb2, teacher_pb2, verifier_pb2
 
-FILES = (learner_pb2, replay_pb2, teacher_pb2, verifier_pb2, health_pb2)
+FILES = (learner_pb2, replay_pb2, rollout_pb2, teacher_pb2, verifier_pb2, health_pb2)
 
 
 def test_every_rpc_of_every_service_is_in_the_table_and_nothing_else() -> None:
@@ -28,7 +28,8 @@ def test_every_method_has_callers_and_all_of_them_are_roles() -> None:
 
 def test_the_documentation_has_the_same_table() -> None:
     text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (Replay|Fleet|Verifier|Teacher|Health) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
+    services = "Replay|Rollout|Fleet|Verifier|Teacher|Health"
+    rows = re.findall(rf"^\| ({services}) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
     written = {
         (service, method): frozenset(roles.split(", "))
         for service, methods, roles in rows
@@ -44,11 +45,11 @@ def test_a_method_that_nobody_listed_may_be_called_by_nobody() -> None:
     assert not any(may_call(role, "/slipstream.v1.Replay/Forget") for role in ROLES)
 
 
-def test_only_the_learner_moves_versions_and_only_a_rollout_hands_in() -> None:
+def test_only_the_learner_moves_versions_and_only_an_actor_hands_in() -> None:
     batches = {"AckBatch", "DropGroups", "ReleaseBatch"}
     for name in batches | {"AnnounceVersion", "AttachLearner", "ConfirmCheckpoint"}:
         assert CALLERS[f"/slipstream.v1.Replay/{name}"] == {"learner"}
-    assert CALLERS["/slipstream.v1.Replay/InsertGroup"] == {"rollout"}
+    assert CALLERS["/slipstream.v1.Replay/InsertGroup"] == {"actor"}
     assert CALLERS["/slipstream.v1.Fleet/Join"] == {"rollout"}
 
 

@@ -111,10 +111,9 @@ class Run:
 
     @contextmanager
     def another_worker(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A rollout pod that nobody supervises, started by hand with addresses from the environment."""
+        """A rollout that nobody supervises, started by hand with addresses from the environment."""
         addresses = {
-            f"SLIPSTREAM_{pod.upper()}_ADDRESS": self.pod(pod)["address"]
-            for pod in ("replay", "verifier", "learner")
+            f"SLIPSTREAM_{pod.upper()}_ADDRESS": self.pod(pod)["address"] for pod in ("replay", "learner")
         }
         with (self.directory / f"{name}.log").open("w") as log:
             process = subprocess.Popen(

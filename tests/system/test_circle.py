@@ -56,7 +56,7 @@ def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
     assert set(sample["tokens"][0]) == {"id", "logprob", "version"}
     AutoModelForCausalLM.from_pretrained(run.run_dir / "model")
     AutoTokenizer.from_pretrained(run.run_dir / "model")
-    assert "Traceback" not in run.log("rollout-0")
+    assert "Traceback" not in run.log("rollout-0") + run.log("actor-0")
 
 
 def test_a_run_trains_on_groups_drawn_by_verbalized_sampling(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_run_trains_on_groups_drawn_by_verbalized_sampling(tmp_path: Path) -> 
         assert run.finish() == 0, run.said()
     assert run.summary()["completions_trained"] == 2 * 8 * 4
     assert_closed(run)
-    assert "prompt skipped" not in run.log("rollout-0")
+    assert "prompt skipped" not in run.log("actor-0")
     sample = json.loads((run.run_dir / "samples.jsonl").read_text().splitlines()[-1])
     assert len(sample["tokens"]) == 24
     assert sample["prompt_tokens"] > len(sample["prompt"]) + 100  # the instruction
@@ -148,7 +148,7 @@ def test_replay_may_be_killed_in_the_middle_of_a_run(tmp_path: Path) -> None:
 def test_no_process_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
     with running(tmp_path, *EMULATED, steps=100_000) as run:
         run.wait_until("second step", lambda: run.version() >= 2)
-        pids = [run.pod(name)["pid"] for name in ("replay", "verifier", "learner", "rollout-0")]
+        pids = [run.pod(name)["pid"] for name in ("replay", "verifier", "learner", "rollout-0", "actor-0")]
         run.process.kill()
         run.process.wait()
         deadline = time.monotonic() + 20

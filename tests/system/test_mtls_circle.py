@@ -127,6 +127,7 @@ def test_a_run_trains_over_mutual_tls_while_every_certificate_is_renewed(tmp_pat
         addresses = {"replay": pods.start("replay", {}), "verifier": pods.start("verifier", {})}
         addresses["learner"] = pods.start("learner", addresses)
         pods.start("rollout", addresses, "rollout.emulated.median_seconds=0.1")
+        pods.start("actor", addresses)
         pods.wait_until("third step", lambda: pods.steps() >= 3)
         policy = asked(addresses["learner"], tls_of(tmp_path, "probe"), "policy")
         assert [member.worker_id for member in policy.members] == ["rollout"]
@@ -136,9 +137,11 @@ def test_a_run_trains_over_mutual_tls_while_every_certificate_is_renewed(tmp_pat
         pods.wait_until("last step", lambda: pods.steps() == STEPS, but=["learner"])
         assert pods.processes["learner"].wait(60) == 0, pods.logs()
         stats = asked(addresses["replay"], tls_of(tmp_path, "probe"), "stats")
-        assert pods.stop("rollout") == pods.stop("verifier") == pods.stop("replay") == 0, pods.logs()
+        stopped = [pods.stop(role) for role in ("actor", "rollout", "verifier", "replay")]
+        assert stopped == [0, 0, 0, 0], pods.logs()
     assert (stats.residual, stats.ledger.trained) == (0, STEPS * 8)
     assert "certificate renewed" in pods.log("rollout")
+    assert "certificate renewed" in pods.log("actor")
     assert "certificate renewed" in pods.log("learner")
     refusals = [line for line in pods.logs().splitlines() if " refused reason=" in line or "call ref" in line]
     assert refusals, pods.log("replay")

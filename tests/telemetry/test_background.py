@@ -86,7 +86,7 @@ def unlogged(act: Callable[[BackgroundTask[None]], Coroutine[Any, Any, object]])
         task = BackgroundTask.begin_unlogged(_fails_soon(), "copying", log)
         await asyncio.sleep(0.005)
         result = await act(task)
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.3)
         return result
 
     result = asyncio.run(run())
@@ -95,7 +95,7 @@ def unlogged(act: Callable[[BackgroundTask[None]], Coroutine[Any, Any, object]])
 
 
 async def _fails_soon() -> None:
-    await asyncio.sleep(0.015)
+    await asyncio.sleep(0.15)
     raise ValueError("no good")
 
 
@@ -110,7 +110,7 @@ def test_the_failure_of_an_unlogged_task_is_raised_by_settle_and_not_logged() ->
 
 def test_the_failure_of_an_unlogged_task_is_returned_by_end() -> None:
     async def end(task: BackgroundTask[None]) -> BaseException | None:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.3)
         assert task.failed
         return await task.end()
 
@@ -120,7 +120,7 @@ def test_the_failure_of_an_unlogged_task_is_returned_by_end() -> None:
 
 def test_a_failure_that_nobody_has_seen_is_logged_when_the_task_is_dropped() -> None:
     async def drop(task: BackgroundTask[None]) -> None:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.3)
         await task.drop()
 
     assert 'warning p: copying failed error="ValueError: no good"' in unlogged(drop)[1]

@@ -269,7 +269,7 @@ async def over_tls(address: str, context: ssl.SSLContext) -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    ("role", "status"), [("rollout", 200), ("probe", 200), ("console", 200), ("learner", 403)]
+    ("role", "status"), [("actor", 200), ("probe", 200), ("console", 200), ("learner", 403), ("rollout", 403)]
 )
 def test_a_certificate_of_the_right_role_is_needed(tmp_path: Path, role: str, status: int) -> None:
     authority = an_authority()
@@ -283,7 +283,7 @@ def test_a_certificate_of_the_right_role_is_needed(tmp_path: Path, role: str, st
     response = served(bench, ask, config=config)
     assert response.status_code == status
     if status == 403:
-        assert response.json()["error"] == f"a {role} may not score; those who may: console, probe, rollout"
+        assert response.json()["error"] == f"a {role} may not score; those who may: actor, console, probe"
     assert ("call refused" in bench.lines.getvalue()) == (status == 403)
 
 
@@ -305,7 +305,7 @@ def test_a_certificate_of_another_trust_domain_may_not_score(tmp_path: Path) -> 
 def test_without_a_certificate_of_our_authority_nobody_is_let_in(tmp_path: Path) -> None:
     authority, other = an_authority(), an_authority()
     config = a_pod(tmp_path / "verifier", authority, "verifier")
-    a_pod(tmp_path / "other", other, "rollout", trusted=[authority])
+    a_pod(tmp_path / "other", other, "actor", trusted=[authority])
 
     async def ask(address: str) -> None:
         for context in (trusting(tmp_path / "verifier", certificate=False), trusting(tmp_path / "other")):
@@ -321,8 +321,8 @@ def test_without_a_certificate_of_our_authority_nobody_is_let_in(tmp_path: Path)
 def test_renewed_files_and_a_new_authority_serve_from_the_next_connection_on(tmp_path: Path) -> None:
     before, after = an_authority(), an_authority()
     config = a_pod(tmp_path / "verifier", before, "verifier")
-    a_pod(tmp_path / "old", before, "rollout")
-    a_pod(tmp_path / "new", after, "rollout")
+    a_pod(tmp_path / "old", before, "actor")
+    a_pod(tmp_path / "new", after, "actor")
 
     async def ask(address: str) -> list[int]:
         first = await over_tls(address, trusting(tmp_path / "old"))

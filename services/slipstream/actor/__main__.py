@@ -62,7 +62,6 @@ async def main(pod: Pod) -> None:
         metrics=pod.metrics,
         log=pod.log,
     )
-    pod.health.ready_while(lambda: served.serving)
     pod.announce("none: actors serve nothing")
     try:
         async with asyncio.TaskGroup() as tasks:

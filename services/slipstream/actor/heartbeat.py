@@ -1,4 +1,4 @@
-"""The heartbeat of a rollout: one call, every few seconds, that renews all its leases.
+"""The heartbeat of an actor: one call, every few seconds, that renews all its leases.
 
 The loop waits until the next beat is due, or until `beat_soon` or `report_failure` asks for one at once. A
 call without an answer is retried until the next beat is due.

@@ -1,4 +1,4 @@
-"""The leases of a rollout: requests to replay, leases requested ahead of need, and returned leases."""
+"""The leases of an actor: requests to replay, leases requested ahead of need, and returned leases."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from slipstream.telemetry.metrics import Metrics
 LEASE_WAIT_SECONDS = 1.0
 PAUSE_AFTER_FAILURE_SECONDS = 0.5
 ANSWER_SECONDS = 1.0
-"""Longest time that a stopping rollout waits for the answer to its last request, beyond
+"""Longest time that a stopping actor waits for the answer to its last request, beyond
 LEASE_WAIT_SECONDS."""
 REMEMBERED_GROUPS = 32
 
@@ -67,7 +67,7 @@ class Leasing:
         return []
 
     async def return_leases(self, leases: Sequence[Lease], *, fault: str = "") -> None:
-        """Return leases when this rollout stops, so that other rollouts get them at once."""
+        """Return leases when this actor stops, so that other actors get them at once."""
         if not leases:
             return
         try:
@@ -79,7 +79,7 @@ class Leasing:
             self._log.info("leases returned", leases=returned)
 
     async def return_fault(self, lease: Lease, fault: str) -> None:
-        """Return a lease whose group failed, so that another rollout gets it at once."""
+        """Return a lease whose group failed, so that another actor gets it at once."""
         try:
             await self._replay.return_leases([lease], fault=fault)
         except (SlipstreamError, grpc.aio.AioRpcError) as error:

@@ -260,7 +260,7 @@ class Actor:
                 task.cancel()
 
     async def _return_fault(self, lease: Lease, fault: str, detail: str) -> None:
-        """Count a group as lost, and return its lease as a fault of the prompt or of this worker."""
+        """Count a group as lost, and return its lease as a fault of the prompt or of this actor."""
         self._count_lost(lease, fault, detail)
         await self._leasing.return_fault(lease, fault)
 

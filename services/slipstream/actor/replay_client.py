@@ -81,7 +81,7 @@ class ReplayClient:
     async def renew(
         self, leases: Sequence[Lease], *, serving_version: int, scoring_failure: str, give_up_after: float
     ) -> list[LeaseName]:
-        """Renew leases; return the names of those that this rollout has lost."""
+        """Renew leases; return the names of those that this actor has lost."""
         request = replay_pb2.RenewLeasesRequest(
             worker_id=self._worker_id,
             leases=_refs(leases),
@@ -96,7 +96,7 @@ class ReplayClient:
         return [(ref.group_id, ref.lease_epoch) for ref in response.lost]
 
     async def return_leases(self, leases: Sequence[Lease], *, fault: str = "") -> int:
-        """Return leases without a group; return how many of them this rollout still held.
+        """Return leases without a group; return how many of them this actor still held.
 
         A `fault` counts against the prompts. Takes rpc.timeout_seconds at most.
         """

@@ -16,6 +16,9 @@ from slipstream.telemetry.logs import Log
 from slipstream.v1 import rollout_pb2 as pb
 from slipstream.v1.rollout_pb2_grpc import RolloutStub
 
+MOST_TOKENS = 1_000_000
+"""Most tokens of the requests in one message, unless a single request has more; 4 bytes each."""
+
 
 class RolloutLost(SlipstreamError):
     """The rollout ended, drains or is silent. `chunks` has the tokens that arrived before."""
@@ -67,7 +70,8 @@ class RolloutStream:
         self._on_lost = on_lost
         self._requests: dict[int, _Request] = {}
         self._numbers = itertools.count(1)
-        self._outgoing = pb.SampleRequest()
+        self._outgoing = [pb.SampleRequest()]
+        self._outgoing_tokens = 0
         self._due = asyncio.Event()
         self._lost: str | None = None
         self._drained = False
@@ -102,22 +106,36 @@ class RolloutStream:
         start.id = next(self._numbers)
         request = _Request(ended=asyncio.get_running_loop().create_future())
         self._requests[start.id] = request
-        self._outgoing.start.append(start)
-        self._due.set()
+        self._send(start)
         try:
             return request, await request.ended
         finally:
             if self._requests.pop(start.id, None) is not None and not self.lost:
-                self._outgoing.cancel.append(start.id)
+                self._outgoing[-1].cancel.append(start.id)
                 self._due.set()
 
+    def _send(self, start: pb.StartSampling) -> None:
+        """Add a request to the message that goes out next, or to a further one if it would be too large."""
+        self._outgoing_tokens += len(start.token_ids)
+        if self._outgoing_tokens > MOST_TOKENS and self._outgoing[-1].start:
+            self._outgoing.append(pb.SampleRequest())
+            self._outgoing_tokens = len(start.token_ids)
+        self._outgoing[-1].start.append(start)
+        self._due.set()
+
     async def _messages(self) -> AsyncIterator[pb.SampleRequest]:
-        """Yield the requests and cancellations of one turn of the event loop as one message."""
+        """Yield the requests and cancellations of one turn of the event loop together, until lost.
+
+        It must end by itself: gRPC does not end the messages of a call that the server has ended.
+        """
         while True:
             await self._due.wait()
+            if self._lost is not None:
+                return
             self._due.clear()
-            outgoing, self._outgoing = self._outgoing, pb.SampleRequest()
-            yield outgoing
+            outgoing, self._outgoing, self._outgoing_tokens = self._outgoing, [pb.SampleRequest()], 0
+            for message in outgoing:
+                yield message
 
     async def _read(self) -> None:
         """Collect chunks until the stream ends, however it ends."""
@@ -127,9 +145,8 @@ class RolloutStream:
                 self._on_status(codec.rollout_status_from_proto(message.status))
                 for chunk in message.chunks:
                     self._take(chunk)
-                if message.status.draining:
+                if message.status.draining:  # the stream ends once its last chunks have arrived
                     reason, self._drained = "the rollout drains", True
-                    break
         except grpc.aio.AioRpcError as error:
             reason = f"{error.code().name.lower()}: {error.details()}"
         finally:
@@ -166,6 +183,7 @@ class RolloutStream:
         if self._lost is not None:
             return
         self._lost = reason
+        self._due.set()
         for number, request in list(self._requests.items()):
             self._end(number, RolloutLost(reason, tuple(request.chunks), drained=self._drained))
         self._on_lost(reason)

@@ -101,11 +101,11 @@ class Rollouts:
         return sum(len(rollout.groups) + rollout.free for rollout in self._rollouts.values())
 
     def update(self, listed: Sequence[ListedRollout]) -> None:
-        """Open streams to rollouts that are new, and forget those that are not listed any more."""
-        addresses = {each.worker_id: each.address for each in listed}
-        for name, rollout in list(self._rollouts.items()):
-            if addresses.get(name) != rollout.listed.address:
-                self._forget(rollout, "replay does not list it any more")
+        """Open streams to rollouts that are new.
+
+        A rollout that is not listed any more stays as long as its stream lives: replay may have missed its
+        heartbeats.
+        """
         for each in listed:
             if each.worker_id not in self._rollouts and time.monotonic() >= self._retry_at.get(
                 each.worker_id, 0
@@ -129,7 +129,7 @@ class Rollouts:
     async def close(self) -> None:
         """Close all streams."""
         for rollout in list(self._rollouts.values()):
-            self._forget(rollout, "this actor stops")
+            self._forget(rollout)
         await asyncio.gather(*self._closing)
 
     async def acquire(self, group_id: str, *, min_version: int, continuing: bool) -> Rollout:
@@ -201,9 +201,9 @@ class Rollouts:
                     "lost a rollout", rollout=rollout.name, groups=len(rollout.groups), reason=reason
                 )
             self._retry_at[rollout.name] = time.monotonic() + RETRY_SECONDS
-            self._forget(rollout, reason)
+            self._forget(rollout)
 
-    def _forget(self, rollout: Rollout, reason: str) -> None:
+    def _forget(self, rollout: Rollout) -> None:
         self._rollouts.pop(rollout.name, None)
         closing = asyncio.create_task(_close(rollout))
         self._closing.add(closing)
@@ -334,12 +334,12 @@ class Place:
 
 def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:
     """Return the chunks of a request, the last included, as one turn."""
-    whole = joined(chunks)
+    merged = joined(chunks)
     return Turn(
-        token_ids=whole.token_ids,
-        logprobs=whole.logprobs,
-        spans=whole.spans,
-        top_logprobs=whole.top_logprobs,
+        token_ids=merged.token_ids,
+        logprobs=merged.logprobs,
+        spans=merged.spans,
+        top_logprobs=merged.top_logprobs,
         finish_reason=last.finish_reason,
         routed_experts=last.routed_experts,
         engines=engines,

@@ -68,7 +68,7 @@ def _deadline(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Pro
     if seconds is not None and seconds >= patience:
         yield Problem(
             key=f"{key}.timeout_seconds",
-            reason=f"is {seconds:g}, and a rollout waits {patience:g} s for a group: it would ask again "
+            reason=f"is {seconds:g}, and an actor waits {patience:g} s for a group: it would ask again "
             "before a slow answer is judged",
             remedy="set it well below verifier.timeout_seconds, or raise that",
             severity="note",
@@ -76,7 +76,7 @@ def _deadline(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Pro
 
 
 def _hanging_group(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
-    """Check that a group whose answers all run into their deadlines is scored in the time that a rollout
+    """Check that a group whose answers all run into their deadlines is scored in the time that an actor
     waits."""
     children, group_size = config.verifier.workers or FEWEST_CORES, config.rollout.group_size
     seconds, at_once = reward.slowest_call(children=children, group_size=group_size)
@@ -87,7 +87,7 @@ def _hanging_group(config: RunConfig, reward: RewardConfig, key: str) -> Iterato
         yield Problem(
             key=f"{key}.timeout_seconds",
             reason=f"lets {group_size} answers that hang take {longest:g} s, {at_once} at a "
-            f"time, and a rollout gives up after {patience:g} s, before all of them are judged",
+            f"time, and an actor gives up after {patience:g} s, before all of them are judged",
             remedy=f"lower it, or raise verifier.timeout_seconds, verifier.retries or {parallelism}",
             severity="note",
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 5
 CONNECTION_SECONDS = 60.0
-"""Longest life of a connection. A rollout that connects anew finds verifiers that were added."""
+"""Longest life of a connection. An actor that connects anew finds verifiers that were added."""
 
 
 async def main(pod: Pod) -> None:

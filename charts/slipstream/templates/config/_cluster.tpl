@@ -20,7 +20,7 @@
     "checkpoint" (dict "stop_seconds" (.Values.learner.stopSeconds | float64)))
   "rollout" (dict
     "address" (include "slipstream.listen" (include "slipstream.ports.rollout" .)) "workers" 1)
-  "actor" (dict "drain_seconds" $drain)
+  "actor" (dict "workers" 1 "drain_seconds" $drain)
   "weights" (dict "port" (include "slipstream.ports.weights" . | int))
   "telemetry" (dict "host" "::" "port" (include "slipstream.ports.metrics" . | int))
   "rpc" (include "slipstream.config.rpc" . | fromYaml) -}}

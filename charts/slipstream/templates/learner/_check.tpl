@@ -51,7 +51,7 @@
 {{- $values := .Values -}}
 {{- $pools := list -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
-{{- $pools = append $pools (pick . "name" "nodes" "gpu" "resources") -}}
+{{- $pools = append $pools (pick . "name" "nodes" "replicas" "autoscaling" "gpu" "resources") -}}
 {{- end -}}
 {{- dict
   "run" (pick $values.run "name")

@@ -2,7 +2,7 @@
 
     circle:  replay ── lease ──▶ made-up answer ──▶ verifier ── scores ──▶ return of the lease ──▶ ledger
 
-The next rollout gets the prompt that the circle leased and returned. The probe inserts nothing, so no answer
+The next actor gets the prompt that the circle leased and returned. The probe inserts nothing, so no answer
 of a probe is trained on.
 """
 
@@ -167,7 +167,7 @@ def _check_ledger(ledger: Ledger) -> None:
 async def _lease(probe: Probe, stub: Any, worker: str) -> Lease | None:
     """Return the lease of a training prompt.
 
-    None if admission is closed and rollouts insert groups meanwhile: then the circle works, too.
+    None if admission is closed and actors insert groups meanwhile: then the circle works, too.
     Errors: CheckFailed if there is neither a lease nor an inserted group until the deadline.
     """
     before, _ = await _stats(probe, stub)

@@ -24,7 +24,7 @@ class Notices:
         self._tails = [(path, Tail(path, only_new=True)) for path in logs]
         self._failures: Counter[str] = Counter()
         # By reward: the first pod that reported a failure of it. Reports of other pods do not count, because
-        # verifier and rollout may both report the same failure.
+        # verifier and actor may both report the same failure.
         self._reporter: dict[str, str] = {}
         self._not_judged = 0
         self.unvaried: Event | None = None

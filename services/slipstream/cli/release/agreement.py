@@ -129,6 +129,27 @@ def _kv_cache(release: Release) -> Iterator[Problem]:
             )
 
 
+def _held_groups(release: Release) -> Iterator[Problem]:
+    """The actors hold as many groups as the workers of all pools have places."""
+    actor, rollout = release.config.actor, release.config.rollout
+    pods = release.values["actor"]["replicas"]
+    workers = sum(_most_workers(pool) for pool in pools(release.values))
+    if pods * actor.max_groups < workers * rollout.max_groups:
+        yield Problem(
+            key="values actor.replicas",
+            reason=f"is {pods}, and {pods} × {actor.max_groups} groups (actor.max_groups) are fewer than the "
+            f"{workers} × {rollout.max_groups} places (rollout.max_groups) of all workers: places stay empty",
+            remedy=f"raise it to {-(-workers * rollout.max_groups // actor.max_groups)}, or raise the run's "
+            "actor.max_groups",
+            severity="note",
+        )
+
+
+def _most_workers(pool: Mapping[str, Any]) -> int:
+    scaling = pool["autoscaling"]
+    return int(pool["replicas"] if scaling["kind"] == "none" else scaling["maxReplicas"])
+
+
 def _redis(release: Release) -> Iterator[Problem]:
     """Redis holds every admitted group at its full length."""
     if release.values["redis"]["mode"] != "builtIn":
@@ -190,6 +211,7 @@ CHECKS: Final[tuple[Callable[[Release], Iterator[Problem]], ...]] = (
     _checkpoints,
     _policy_paths,
     _kv_cache,
+    _held_groups,
     _redis,
     _programs,
     _where_data_comes_from,

@@ -62,7 +62,7 @@ def cluster_tree(values: Values, run: Mapping[str, Any], names: Names) -> dict[s
             "checkpoint": {"stop_seconds": values["learner"]["stopSeconds"]},
         },
         "rollout": {"address": f"[::]:{PORTS['rollout']}", "workers": 1},
-        "actor": {"drain_seconds": drain},
+        "actor": {"workers": 1, "drain_seconds": drain},
         "weights": {"port": WEIGHTS},
         "telemetry": {"host": "::", "port": METRICS},
         "rpc": _rpc(values, names),

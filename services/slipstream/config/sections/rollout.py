@@ -66,7 +66,7 @@ class RolloutConfig(Section):
     """Machines that share one engine's GPUs evenly; the chart sets it, for a pool with `nodes`."""
     recompute_kv: bool = False
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
-    group_timeout_seconds: float = Field(3600.0, gt=0)
+    group_timeout_seconds: float = Field(1100.0, gt=0)
     """Longest time of one group in an actor, with scoring; after it the prompt goes to another actor."""
     start_timeout_seconds: float = Field(1800.0, gt=0)
     """Longest wait for an engine to start; a quarter of an hour is normal for a large model."""

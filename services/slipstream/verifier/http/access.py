@@ -16,7 +16,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
-SCORERS = frozenset({"rollout", "probe", "console"})
+SCORERS = frozenset({"actor", "probe", "console"})
 """Roles that may score over HTTP."""
 RETRY_AFTER_SECONDS = b"1"
 

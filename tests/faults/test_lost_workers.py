@@ -1,0 +1,171 @@
+"""Rollouts, actors and a verifier that are killed, stopped or ended in the middle of many streams.
+
+All processes are real; the engine is one whose every token can be checked (traced_rollout.py).
+"""
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from embedded_redis import embedded_redis
+from faults.workers import Circle, circle
+from replay.driver import MadeUpPrompts
+from slipstream.records import Outcome
+from slipstream.tokens import load_engine_tokens
+
+KILL, TERMINATE, STOP = (
+    pytest.param(signal.SIGKILL, id="kill"),
+    pytest.param(signal.SIGTERM, id="terminate"),
+    pytest.param(signal.SIGSTOP, id="stop", marks=pytest.mark.faults),
+)
+POISONED = 9
+"""Index of a prompt."""
+Record = Callable[[str, object], None]
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url
+
+
+@pytest.mark.parametrize("number", [KILL, TERMINATE, STOP])
+def test_the_loss_of_a_rollout_costs_no_completion_and_repeats_none(
+    redis_url: str, tmp_path: Path, number: signal.Signals, record_property: Record
+) -> None:
+    async def play() -> None:
+        async with circle(redis_url, tmp_path, "actor-0", "rollout-0", "rollout-1") as here:
+            await here.until_streams("rollout-0", "rollout-1")
+            at = here.send("rollout-0", number)
+            await here.until_inserted((await here.ledger()).leased)
+            if number is signal.SIGTERM:
+                assert await here.ended("rollout-0") == 0
+                before = {token.context for token in here.trace("rollout-0") if token.time < at}
+                assert before <= here.contexts(), "tokens of a rollout that was asked to end are lost"
+            if number is signal.SIGSTOP:
+                here.send("rollout-0", signal.SIGCONT)
+            ledger = await here.ledger()
+            assert (ledger.expired, ledger.returned, ledger.retired, ledger.dropped) == (0, 0, {}, {})
+            assert len(here.continued()) >= 3
+            record_property("seconds_to_continue", here.seconds_to_continue("actor-0"))
+        here.assert_exact()
+
+    asyncio.run(asyncio.wait_for(play(), 240))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [KILL, TERMINATE, STOP])
+def test_the_loss_of_an_actor_costs_no_group_and_repeats_none(
+    redis_url: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    async def play() -> None:
+        async with circle(redis_url, tmp_path, "actor-0", "actor-1", "rollout-0", "rollout-1") as here:
+            await here.until(
+                "groups in both actors", lambda: all(sampling(here, f"actor-{i}") for i in (1, 0))
+            )
+            here.send("actor-0", number)
+            leased = (await here.ledger()).leased
+            if number is signal.SIGTERM:
+                assert await here.ended("actor-0") == 0
+                ledger = await here.ledger()
+                assert ledger.returned > 0
+                assert ledger.expired == 0
+            else:
+                await here.until("expired leases", lambda: expired(here))
+            if number is signal.SIGSTOP:
+                here.send("actor-0", signal.SIGCONT)
+            await here.until_inserted(leased)
+            assert "group lost" not in here.log("actor-1")
+            assert (await here.ledger()).retired == {}
+        here.assert_exact()
+
+    asyncio.run(asyncio.wait_for(play(), 240))
+
+
+@pytest.mark.faults
+def test_a_verifier_that_dies_while_groups_are_scored_costs_no_score(redis_url: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        patient = {"timeout_seconds": 3.0, "retries": 20}
+        async with circle(redis_url, tmp_path, "rollout-0", "rollout-1", verifier=patient) as here:
+            here.environment["SLIPSTREAM_VERIFIER_ADDRESS"] = f"127.0.0.1:{free_port()}"
+            for name in ("verifier-0", "actor-0"):
+                here.start(name)
+            await here.until_streams("rollout-0", "rollout-1")
+            here.send("verifier-0", signal.SIGSTOP)  # what it gets from now on is not scored
+            await here.until("scoring", lambda: here.metric("actor-0", "actor_groups", phase="scoring") >= 2)
+            leased = (await here.ledger()).leased
+            here.send("verifier-0", signal.SIGKILL)
+            await here.ended("verifier-0")
+            here.start("verifier-0")
+            await here.until_inserted(leased)
+            ledger = await here.ledger()
+            assert (ledger.expired, ledger.returned, ledger.retired, ledger.withheld) == (0, 0, {}, 0)
+        here.assert_exact()
+        outcomes = {reward.outcome for _, completion in here.completions() for reward in completion.rewards}
+        assert outcomes == {Outcome.SCORE}
+
+    asyncio.run(asyncio.wait_for(play(), 240))
+
+
+@pytest.mark.faults
+def test_a_prompt_that_ends_engines_is_retired_after_three_leases_and_the_fleet_goes_on(
+    redis_url: str, tmp_path: Path, record_property: Record
+) -> None:
+    async def play() -> None:
+        async with circle(redis_url, tmp_path, "actor-0") as here:
+            tokens = load_engine_tokens(here.config, here.config.model.directory())
+            poison = tokens.encode(MadeUpPrompts().training(POISONED))
+            (tmp_path / "poison.json").write_text(json.dumps(poison))
+            deaths: list[str] = []
+            restarting = asyncio.create_task(keep_running(here, ("rollout-0", "rollout-1"), deaths))
+            await here.until("retired prompt", lambda: retired(here), seconds=300)
+            counted, leased = len(deaths), (await here.ledger()).leased
+            await here.until("groups after it", lambda: len(here.groups) >= leased + 6)
+            ledger = await here.ledger()
+            missing = set(range(leased)) - {group.dispatch_index for group in here.groups}
+            restarting.cancel()
+        here.assert_exact()
+        assert POISONED in missing
+        assert len(missing) == ledger.retired["engine_died"]
+        assert counted <= 3 * here.config.actor.most_engines
+        record_property("engines_lost", counted)
+        record_property("prompts_retired", len(missing))
+
+    asyncio.run(asyncio.wait_for(play(), 500))
+
+
+def sampling(here: Circle, actor: str) -> float:
+    """Return the number of groups that an actor samples now."""
+    ready = (here.folder / f"{actor}.json").exists()
+    return here.metric(actor, "actor_groups", phase="sampling") if ready else 0
+
+
+async def expired(here: Circle) -> bool:
+    return (await here.ledger()).expired > 0
+
+
+async def retired(here: Circle) -> bool:
+    return bool((await here.ledger()).retired)
+
+
+async def keep_running(here: Circle, rollouts: tuple[str, ...], deaths: list[str]) -> None:
+    """Start rollouts, and start again those that ended, as a Deployment does."""
+    for name in rollouts:
+        here.start(name)
+    while True:
+        for name in rollouts:
+            if here.pods[name].poll() is not None:
+                deaths.append(name)
+                here.start(name)
+        await asyncio.sleep(0.1)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
