@@ -313,6 +313,13 @@ ACTIVITY = Row(
             low=0,
         ),
         lines(
+            "Turns of long episodes",
+            "Number of turns that one episode in twenty exceeds.",
+            Query(expr=quantile(0.95, "episode_turns", scope=ACTORS), legend="95 %"),
+            unit="none",
+            low=0,
+        ),
+        lines(
             "Rollouts lost",
             "Rollouts that actors lost since each actor began: after a notice (drained), or without (lost).",
             Query(expr=total("rollouts_lost_total", by="reason", scope=ACTORS), legend="{{reason}}"),

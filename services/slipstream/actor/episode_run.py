@@ -112,9 +112,11 @@ def _unusable(episode: Episode) -> str:
     """Return why the result of an environment cannot be used; empty if it can be."""
     if not episode.turns:
         return "ended without a turn; await episode.sample() at least once"
-    if episode.answer is not None and not isinstance(episode.answer, str):
-        return f"gave a {type(episode.answer).__name__} as episode.answer, which must be a text"
-    for name, value in episode.rewards.items():
+    answer: object = episode.answer
+    if answer is not None and not isinstance(answer, str):
+        return f"gave a {type(answer).__name__} as episode.answer, which must be a text"
+    rewards: dict[str, object] = {**episode.rewards}
+    for name, value in rewards.items():
         if not isinstance(value, int | float) or not isfinite(value):
             return f"gave {value!r} as episode.rewards[{name!r}], which must be a finite number"
     return ""
