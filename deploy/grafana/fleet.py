@@ -298,6 +298,28 @@ ACTIVITY = Row(
             low=0,
         ),
         lines(
+            "Episodes",
+            "Episodes per second, by outcome: finished, full (no token or turn was left), failed or timeout.",
+            Query(expr=rate("episodes_total", by="outcome", scope=ACTORS), legend="{{outcome}}"),
+            unit="suffix: /s",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Turns of an episode",
+            "Mean number of turns that the policy samples in one episode of an environment.",
+            Query(expr=mean("episode_turns", scope=ACTORS), legend="mean"),
+            unit="none",
+            low=0,
+        ),
+        lines(
+            "Turns of long episodes",
+            "Number of turns that one episode in twenty exceeds.",
+            Query(expr=quantile(0.95, "episode_turns", scope=ACTORS), legend="95 %"),
+            unit="none",
+            low=0,
+        ),
+        lines(
             "Rollouts lost",
             "Rollouts that actors lost since each actor began: after a notice (drained), or without (lost).",
             Query(expr=total("rollouts_lost_total", by="reason", scope=ACTORS), legend="{{reason}}"),
