@@ -181,13 +181,20 @@ SPEED = Row(
             steps=((None, "transparent"), (0.95, RED)),
         ),
         lines(
+            "Preempted requests",
+            "Requests a second that lost their place in the key-value cache and are computed again. A "
+            "rollout that preempts offers fewer places, and takes more again while its cache has room.",
+            Query(expr=rate("preemptions_total", by="pod", scope=ROLLOUTS), legend="{{pod}}"),
+            unit="reqps",
+            low=0,
+        ),
+        lines(
             "Places",
             "Places of the rollouts that serve a version (one place holds one group), and places that hold a "
             "group.",
             Query(expr=total("places", scope=ROLLOUTS), legend="places"),
             Query(expr=total("groups_running", scope=ROLLOUTS), legend="running"),
             unit="short",
-            width=12,
             low=0,
         ),
         heat(
@@ -195,6 +202,7 @@ SPEED = Row(
             "Weight updates by the time for which the rollout's engine was paused.",
             buckets("update_pause_seconds", scope=ROLLOUTS),
             unit="s",
+            width=8,
         ),
     ],
 )
@@ -287,6 +295,28 @@ ACTIVITY = Row(
             "Completions that a further rollout continued after the loss of one, since each actor began.",
             Query(expr=total("completions_continued_total", by="pod", scope=ACTORS), legend="{{pod}}"),
             unit="short",
+            low=0,
+        ),
+        lines(
+            "Episodes",
+            "Episodes per second, by outcome: finished, full (no token or turn was left), failed or timeout.",
+            Query(expr=rate("episodes_total", by="outcome", scope=ACTORS), legend="{{outcome}}"),
+            unit="suffix: /s",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Turns of an episode",
+            "Mean number of turns that the policy samples in one episode of an environment.",
+            Query(expr=mean("episode_turns", scope=ACTORS), legend="mean"),
+            unit="none",
+            low=0,
+        ),
+        lines(
+            "Turns of long episodes",
+            "Number of turns that one episode in twenty exceeds.",
+            Query(expr=quantile(0.95, "episode_turns", scope=ACTORS), legend="95 %"),
+            unit="none",
             low=0,
         ),
         lines(

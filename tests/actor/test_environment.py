@@ -1,14 +1,16 @@
 """FairPool and observations become one completion whose tokens, logprobs, mask and spans run in parallel."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from rollout.fakes import prompt, scenario, turn
-from slipstream.actor.environment import Episode, Sample, SingleTurn
+from slipstream.actor.environment import Environment, Episode, EpisodeBounds, Sample, SingleTurn
+from slipstream.actor.episode_run import run_episode
+from slipstream.actor.transcript import Transcript
 from slipstream.records import (
     Completion,
     FinishReason,
-    Prompt,
     RoutedExperts,
     RoutingMismatch,
     TopLogprobs,
@@ -17,26 +19,45 @@ from slipstream.records import (
 )
 
 
+class Numbers:
+    """A tokenizer whose text is the numbers of the tokens; the text of a completion is empty."""
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        return tuple(map(int, text.split()))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return ""
+
+
 class Calculator:
-    """Two turns: what the policy asks is answered with `RESULT`, and the policy goes on from there."""
+    """Two turns: what the policy asks is answered with `90 91`, and the policy goes on from there."""
 
-    RESULT = (90, 91)
+    async def run(self, episode: Episode) -> None:
+        await episode.sample()
+        episode.observe("90 91")
+        await episode.sample()
 
-    async def run(self, prompt: Prompt, prompt_token_ids: tuple[int, ...], sample: Sample) -> Completion:
-        episode = Episode()
-        episode.add(await sample(prompt_token_ids))
-        episode.observe(self.RESULT)
-        episode.add(await sample((*prompt_token_ids, *episode.token_ids)))
-        return episode.completion()
+
+async def play(environment: Environment, sample: Sample) -> Completion:
+    """Return the completion of an episode after the prompt (1, 2)."""
+    played = await run_episode(
+        environment,
+        prompt(),
+        (1, 2),
+        sample=sample,
+        tokens=Numbers(),
+        bounds=EpisodeBounds(max_tokens=64),
+    )
+    return played.completion
 
 
 @scenario
 async def test_a_single_turn_is_the_turn() -> None:
-    async def sample(token_ids: tuple[int, ...]) -> Turn:
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
         assert token_ids == (1, 2)
         return turn([7, 8, 9], (3, 2), (4, 1), finish=FinishReason.LENGTH)
 
-    completion = await SingleTurn().run(prompt(), (1, 2), sample)
+    completion = await play(SingleTurn(), sample)
     assert completion == Completion(
         token_ids=(7, 8, 9),
         logprobs=(-0.5, -0.5, -0.5),
@@ -54,11 +75,11 @@ async def test_two_turns_with_an_observation_between_them_worked_by_hand() -> No
         turn([20, 21], (6, 1), (8, 1), finish=FinishReason.LENGTH, logprob=-2.0),
     ]
 
-    async def sample(token_ids: tuple[int, ...]) -> Turn:
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
         asked.append(token_ids)
         return turns[len(asked) - 1]
 
-    completion = await Calculator().run(prompt(), (1, 2), sample)
+    completion = await play(Calculator(), sample)
     assert asked == [(1, 2), (1, 2, 10, 11, 12, 90, 91)]
     assert completion == Completion(
         token_ids=(10, 11, 12, 90, 91, 20, 21),
@@ -84,16 +105,16 @@ async def test_a_token_keeps_the_experts_that_it_was_sampled_with_in_later_turns
     # Prompt of 2 and 3 sampled tokens: experts of 4. The next turn's prompt is 7 long, so it knows 7 + 2 - 1.
     turns = [routed(turn([10, 11, 12], (5, 3)), 4, 1), routed(turn([20, 21], (6, 2)), 8, 2)]
 
-    async def sample(token_ids: tuple[int, ...]) -> Turn:
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
         return turns.pop(0)
 
-    experts = (await Calculator().run(prompt(), (1, 2), sample)).routed_experts
+    experts = (await play(Calculator(), sample)).routed_experts
     assert experts is not None
     assert (experts.tokens, experts.ids) == (8, bytes([1] * 4 + [2] * 4))
 
 
 def test_turns_whose_experts_do_not_fit_together_are_refused() -> None:
-    episode = Episode()
+    episode = Transcript()
     episode.add(routed(turn([1, 2], (2, 2)), 2, 1))
     later = RoutedExperts(tokens=1, layers=2, top_k=1, id_bytes=1, ids=b"12")
     with pytest.raises(RoutingMismatch, match="two turns of one completion"):
@@ -110,10 +131,10 @@ def with_top(turn: Turn, first: int, top_k: int = 2) -> Turn:
 async def test_sampled_tokens_keep_their_top_logprobs_over_turns_and_observations_have_none() -> None:
     turns = [with_top(turn([10, 11, 12], (5, 3)), 0), with_top(turn([20, 21], (6, 2)), 100)]
 
-    async def sample(token_ids: tuple[int, ...]) -> Turn:
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
         return turns.pop(0)
 
-    completion = await Calculator().run(prompt(), (1, 2), sample)
+    completion = await play(Calculator(), sample)
     assert completion.mask == (1, 1, 1, 0, 0, 1, 1)
     assert completion.top_logprobs is not None
     assert (completion.top_logprobs.tokens, completion.top_logprobs.top_k) == (5, 2)
@@ -122,7 +143,7 @@ async def test_sampled_tokens_keep_their_top_logprobs_over_turns_and_observation
 
 
 def test_turns_whose_top_logprobs_do_not_fit_together_are_refused() -> None:
-    episode = Episode()
+    episode = Transcript()
     episode.add(with_top(turn([1, 2], (2, 2)), 0))
     with pytest.raises(ValueError, match="two turns of one completion have top_k 2 and 3"):
         episode.add(with_top(turn([3], (2, 1)), 0, top_k=3))
@@ -133,11 +154,11 @@ def test_turns_whose_top_logprobs_do_not_fit_together_are_refused() -> None:
 
 def test_an_observation_before_any_turn_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a turn before it; put leading tokens into the prompt"):
-        Episode().observe((1,))
+        Transcript().observe((1,))
 
 
 def test_an_empty_turn_or_observation_leaves_no_empty_span() -> None:
-    episode = Episode()
+    episode = Transcript()
     episode.add(turn([1], (2, 1)))
     episode.observe(())
     episode.add(turn([]))

@@ -24,7 +24,7 @@ from rollout.fakes import (
     until,
 )
 from slipstream.actor.__main__ import training_mode
-from slipstream.actor.environment import Episode, SingleTurn
+from slipstream.actor.environment import SingleTurn
 from slipstream.actor.group_sampler import PLAIN, GroupSampler
 from slipstream.actor.loop import Actor
 from slipstream.actor.replay_client import ReplayClient
@@ -34,6 +34,7 @@ from slipstream.actor.sampling_modes import (
     SamplingMode,
     VerbalizedSampling,
 )
+from slipstream.actor.transcript import Transcript
 from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config import parse_config
 from slipstream.learner.policy.tiny import make_tokenizer
@@ -151,7 +152,7 @@ def test_probabilities_that_round_below_1_still_yield_an_answer() -> None:
 def generation(text: str, *, finish: FinishReason = FinishReason.STOP, version: int = 3) -> Completion:
     """Return a generation with this text, before candidates are parsed from it."""
     ids = TOKENS.encode_answer(text)
-    result = Episode()
+    result = Transcript()
     result.add(turn(ids, (version - 1, 1), (version, len(ids) - 1), finish=finish, logprob=-0.25))
     return replace(result.completion(), text=text)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from rollout.fakes import FakeEngine, metric, scenario, turn
-from slipstream.actor.environment import Episode
 from slipstream.actor.sampler import RolloutsLost
 from slipstream.actor.self_judge import Scorer, with_self_judges
+from slipstream.actor.transcript import Transcript
 from slipstream.config import ConfigError, RunConfig, parse_config
 from slipstream.config.checks import check_config
 from slipstream.learner.policy.tiny import make_tokenizer
@@ -40,7 +40,7 @@ def run_of(*rewards: dict[str, Any], **sections: Any) -> RunConfig:
 
 
 def completion(text: str) -> Completion:
-    episode = Episode()
+    episode = Transcript()
     episode.add(turn([5, 6], (0, 2)))
     return replace(episode.completion(), text=text)
 

@@ -243,12 +243,16 @@ def _announce(arguments, address: str) -> None:
 
 
 def _serve(behaviours, name: str) -> None:
-    """Until SIGTERM; a `dies_once` pod kills itself the first time, a `dies` pod each time."""
+    """Until SIGTERM; a `dies_once` pod kills itself the first time, a `dies` pod each time. An `ends_once`
+    pod ends without an error the first time."""
     mark = Path(os.environ.get("FAKE_MARKS", "/tmp")) / f"{name}_died_once"
     if "dies" in behaviours or ("dies_once" in behaviours and not mark.exists()):
         mark.touch()
         time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
+    if "ends_once" in behaviours and not mark.exists():
+        mark.touch()
+        return
     while not stopping or "stubborn" in behaviours:
         time.sleep(0.02)
 

@@ -230,6 +230,15 @@ def test_pods_that_die_later_come_back_where_they_were(launcher: Launcher) -> No
     assert first == second
 
 
+def test_an_actor_that_ended_without_an_error_comes_back_and_a_rollout_does_not(launcher: Launcher) -> None:
+    fates = "actor-0:ends_once rollout-0:ends_once"
+    status, out, _ = launcher.run("learner.steps=40", FAKE=fates, FAKE_STEP_SECONDS="0.1")
+
+    assert status == 0
+    assert "actor-0 exited with status 0; starting it again" in out
+    assert "rollout-0 exited" not in out
+
+
 def test_a_rollout_that_keeps_dying_ends_a_run_that_has_no_other(launcher: Launcher) -> None:
     status, _, err = launcher.run("learner.steps=900", FAKE="rollout-0:dies", FAKE_STEP_SECONDS="0.1")
 
@@ -237,9 +246,10 @@ def test_a_rollout_that_keeps_dying_ends_a_run_that_has_no_other(launcher: Launc
     assert "the run failed: rollout-0 was killed by SIGKILL" in err
 
 
-def test_a_run_goes_on_without_a_worker_that_keeps_dying(launcher: Launcher) -> None:
+@pytest.mark.parametrize("kind", ["rollout", "actor"])
+def test_a_run_goes_on_without_a_worker_that_keeps_dying(launcher: Launcher, kind: str) -> None:
     status, out, _ = launcher.run(
-        "rollout.workers=2", "learner.steps=40", FAKE="rollout-0:dies", FAKE_STEP_SECONDS="0.1"
+        f"{kind}.workers=2", "learner.steps=40", FAKE=f"{kind}-0:dies", FAKE_STEP_SECONDS="0.1"
     )
 
     assert status == 0

@@ -12,7 +12,7 @@ from faults.phases import PHASES
 
 STEPS = 12
 SLOWLY = ("learner.least_step_seconds=0.2", "evaluation.prompts=16")
-RESTARTED = ("replay", "verifier", "rollout-0")
+RESTARTED = ("replay", "verifier", "rollout-0", "actor-0")
 STOPPED_SECONDS = 5.0
 LONG_STOP_SECONDS = 30.0
 NOTICED_SECONDS = 8.0
@@ -51,7 +51,7 @@ def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: 
         for _ in range(4):
             time.sleep(draw.uniform(0.5, 4))
             name, number = (
-                draw.choice(("replay", "verifier", "rollout-0", "rollout-1", "redis")),
+                draw.choice(("replay", "verifier", "rollout-0", "rollout-1", "actor-0", "redis")),
                 draw.choice((signal.SIGKILL, signal.SIGSTOP)),
             )
             pid = run.pid(name)
@@ -61,7 +61,7 @@ def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: 
     finish(run, status, must_survive=True)
 
 
-@pytest.mark.parametrize("name", ["rollout-0", "redis", "replay", "learner"])
+@pytest.mark.parametrize("name", ["rollout-0", "actor-0", "redis", "replay", "learner"])
 def test_a_process_that_is_stopped_for_half_a_minute_costs_no_group(tmp_path: Path, name: str) -> None:
     with faulty(tmp_path, *SLOWLY, steps=60) as run:
         run.wait_until("second step", lambda: run.version() >= 2)
@@ -81,7 +81,7 @@ def test_a_killed_launcher_leaves_no_process_and_the_run_resumes(tmp_path: Path)
     with faulty(tmp_path, *SLOWLY, steps=STEPS) as run:
         run.wait_until("checkpoint", lambda: run.version() >= 6)
         pids = [pid for name in (*RESTARTED, "learner", "redis") if (pid := run.pid(name)) is not None]
-        assert len(pids) == 5
+        assert len(pids) == 6
         run.process.kill()
         run.process.wait()
         deadline = time.monotonic() + 20

@@ -40,6 +40,7 @@ from slipstream.weights.manifest import model_fingerprint
 
 TOKENS = 40
 """Of every completion."""
+STRAY = ("Task was destroyed", "never retrieved", "Traceback")
 TRACED = Path(__file__).with_name("traced_rollout.py")
 CPU = torch.device("cpu")
 
@@ -222,7 +223,7 @@ def switches(prompt: tuple[int, ...], completion: Completion) -> list[int]:
 
 @asynccontextmanager
 async def circle(redis_url: str, folder: Path, *pods: str, **sections: Any) -> AsyncIterator[Circle]:
-    """Start a circle with these pods; at its end the ledger must close."""
+    """Start a circle with these pods; at its end the ledger must close, and no log may have a stray error."""
     model = folder / "model"
     make_tiny_model(TINY, model, seed=1)
     config = _configured(folder, model, sections)
@@ -256,6 +257,7 @@ async def circle(redis_url: str, folder: Path, *pods: str, **sections: Any) -> A
             await _stop(made)
             stats = await replay.stats()
             assert (stats.residual, stats.ledger.running) == (0, 0), stats
+            assert not any(stray in made.log(name) for name in made.pods for stray in STRAY), made.logs()
         finally:
             for task in tasks:
                 task.cancel()

@@ -126,6 +126,27 @@ def test_the_on_policy_gradient_is_the_plain_policy_gradient(policy: Policy) -> 
     torch.testing.assert_close(gradient, torch.cat([g.flatten() for g in expected]), rtol=1e-4, atol=1e-6)
 
 
+def test_tokens_of_an_environment_are_context_and_have_no_term_in_the_loss(policy: Policy) -> None:
+    answers = (
+        completion((5, 30, 31, 7), mask=(1, 0, 0, 1), reward=1.0),
+        completion((8, 32), mask=(1, 0), reward=0.0),
+    )
+    groups = on_policy(policy, [group(*answers, prompt=(3, 4))])
+    config = configured(
+        algorithm={"preset": "cispo", "advantage": {"kind": "dr_grpo"}, "aggregation": "token_mean"}
+    )
+    gradient = gradient_of(policy, groups, config)
+    loss = torch.zeros(())
+    for answer, advantage in zip(groups[0].completions, (0.5, -0.5), strict=True):
+        tokens = torch.tensor([[3, 4, *answer.token_ids]])
+        logprob = policy.model(input_ids=tokens).logits[0].log_softmax(-1)
+        for place, sampled in enumerate(answer.mask):
+            if sampled:  # 3 tokens of 6
+                loss = loss - advantage * logprob[1 + place, answer.token_ids[place]] / 3
+    expected = torch.autograd.grad(loss, list(policy.model.parameters()))
+    torch.testing.assert_close(gradient, torch.cat([g.flatten() for g in expected]), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_a_step_makes_the_rewarded_answer_likelier_and_the_other_one_less_likely(
     policy: Policy, temperature: float

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 from learner.fakes import completion, config_with, group, with_teacher_logprobs, with_top_logprobs
-from slipstream.actor.environment import SingleTurn
+from slipstream.actor.transcript import Transcript
 from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens
 from slipstream.learner.batches.rows import empty_row, make_row
 from slipstream.learner.batches.top_logprobs import require_top_logprobs
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.step import TrainingStep
-from slipstream.records import Completion, Group, Sampling, TopLogprobs, Turn
+from slipstream.records import Completion, Group, Sampling, TopLogprobs
 from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rpc import codec
 from slipstream.rpc.group_checks import check_group, parse_group
@@ -321,11 +321,12 @@ def test_samples_of_the_emulated_engine_pass_over_the_wire_into_a_step(policy: P
         await engine.commit(0)
         sampling = Sampling(temperature=1.0, max_tokens=5, top_logprobs=TOP_K)
 
-        async def ask(token_ids: tuple[int, ...]) -> Turn:
-            return await engine.sample(token_ids, sampling)
+        async def answer() -> Completion:
+            transcript = Transcript()
+            transcript.add(await engine.sample((3, 4), sampling))
+            return transcript.completion()
 
-        prompt = group().prompt
-        answers = [await SingleTurn().run(prompt, (3, 4), ask) for _ in range(2)]
+        answers = [await answer() for _ in range(2)]
         scored = [
             replace(a, rewards=completion(reward=r).rewards) for a, r in zip(answers, (1, 0), strict=True)
         ]

@@ -9,9 +9,10 @@ from random import Random
 import grpc
 
 from slipstream.actor.directory import keep_looking
-from slipstream.actor.environment import ENVIRONMENTS
+from slipstream.actor.environment_rewards import EnvironmentRewards
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.loop import Actor
+from slipstream.actor.own_environment import episode_bounds, load_environment
 from slipstream.actor.replay_client import ReplayClient
 from slipstream.actor.reward_log import RewardLog
 from slipstream.actor.rollouts import Rollouts
@@ -93,9 +94,11 @@ def make_group_sampler(pod: Pod, rollouts: Rollouts, verifier: grpc.aio.Channel)
         tokens=tokens,
         sampling=replace(sampling, top_logprobs=0),
     )
+    scorer = EnvironmentRewards(scorer, config, metrics=pod.metrics)
     return GroupSampler(
         worker_id=pod.name,
-        environment=ENVIRONMENTS[config.rollout.environment](),
+        environment=load_environment(config.data.environment),
+        bounds=episode_bounds(config.data.environment, max_new_tokens=config.rollout.max_new_tokens),
         tokens=tokens,
         scorer=RewardLog(scorer, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         sampling=sampling,

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from slipstream.actor.environment import Environment, Sample
+from slipstream.actor.environment import Environment, EpisodeBounds, Sample
+from slipstream.actor.episode_run import ENDINGS, run_episode
 from slipstream.actor.sampler import Sampler
 from slipstream.actor.sampling_modes import PlainSampling, SamplingMode
 from slipstream.actor.seeds import stable_seed
 from slipstream.actor.steps import with_token_ends
 from slipstream.actor.verifier_client import Scorer
-from slipstream.records import Completion, Group, Lease, Purpose, Sampling, Turn
+from slipstream.records import Completion, Group, Lease, Prompt, Purpose, Sampling, Turn
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
@@ -48,9 +49,10 @@ class GroupSampler:
         training: SamplingMode = PLAIN,
         evaluating: SamplingMode = PLAIN,
         seed: int | None = None,
+        bounds: EpisodeBounds | None = None,
     ) -> None:
         """`seed`: if set, the samples of a prompt depend only on the seed, the prompt and its dispatch index;
-        None leaves them to chance."""
+        None leaves them to chance. `bounds`: of an episode; None: the tokens of `sampling`."""
         self._worker_id = worker_id
         self._environment = environment
         self._tokens = tokens
@@ -63,6 +65,9 @@ class GroupSampler:
             Purpose.EVALUATION: evaluating,
         }
         self._seed = seed
+        self._bounds = bounds or EpisodeBounds(max_tokens=sampling.max_tokens)
+        for ending in ENDINGS:  # Prometheus sees no rise in a counter that appears with its first event
+            metrics.count("episodes_total", 0, outcome=ending)
         metrics.count("completions_continued_total", 0)  # Prometheus sees no rise in a counter that appears
 
     async def generate(self, lease: Lease, sampler: Sampler) -> "Generated":
@@ -79,7 +84,7 @@ class GroupSampler:
         completions = answers[: lease.group_size]
         if lease.purpose is Purpose.TRAINING:
             for completion in completions:
-                self._metrics.observe("completion_tokens", len(completion.token_ids), kind="generated")
+                self._metrics.observe("completion_tokens", sum(completion.mask), kind="generated")
         return Generated(prompt_token_ids=prompt_token_ids, completions=tuple(completions))
 
     async def score(self, lease: Lease, generated: "Generated") -> Group:
@@ -109,12 +114,12 @@ class GroupSampler:
         try:
             async with asyncio.TaskGroup() as members:
                 runs = [
-                    members.create_task(self._environment.run(lease.prompt, token_ids, sample))
+                    members.create_task(self._play(lease.prompt, token_ids, sample))
                     for sample in self._samples(lease, mode.generations(lease.group_size), sampler)
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
-        return [self._with_text(run.result()) for run in runs]
+        return [run.result() for run in runs]
 
     def _samples(self, lease: Lease, count: int, sampler: Sampler) -> Iterator[Sample]:
         """Yield the `sample` function of each generation of a group."""
@@ -124,16 +129,30 @@ class GroupSampler:
         return (partial(self._sample, lease, member, sampling, sampler) for member in range(count))
 
     async def _sample(
-        self, lease: Lease, member: int, sampling: Sampling, sampler: Sampler, token_ids: tuple[int, ...]
+        self,
+        lease: Lease,
+        member: int,
+        sampling: Sampling,
+        sampler: Sampler,
+        token_ids: tuple[int, ...],
+        max_tokens: int,
     ) -> Turn:
+        sampling = replace(sampling, max_tokens=max_tokens)
         if self._seed is not None:
             seed = stable_seed(self._seed, lease.dispatch_index, member, len(token_ids))
             sampling = replace(sampling, seed=seed)
         return await sampler.sample(token_ids, sampling)
 
-    def _with_text(self, completion: Completion) -> Completion:
+    async def _play(self, prompt: Prompt, token_ids: tuple[int, ...], sample: Sample) -> Completion:
+        """Return the completion of one episode, with its text. Errors: those of `sample`."""
+        played = await run_episode(
+            self._environment, prompt, token_ids, sample=sample, tokens=self._tokens, bounds=self._bounds
+        )
+        completion = played.completion
+        self._metrics.count("episodes_total", outcome=played.ending)
+        self._metrics.observe("episode_turns", played.turns)
         self._metrics.count("completions_total", finish_reason=completion.finish_reason.value)
         self._metrics.observe("completion_versions", len({span.version for span in completion.spans}))
         if completion.engines > 1:
             self._metrics.count("completions_continued_total")
-        return replace(completion, text=self._tokens.decode(completion.token_ids))
+        return completion

@@ -124,9 +124,14 @@ class RolloutStream:
         self._due.set()
 
     async def _messages(self) -> AsyncIterator[pb.SampleRequest]:
-        """Yield the requests and cancellations of one turn of the event loop together."""
+        """Yield the requests and cancellations of one turn of the event loop together, until lost.
+
+        It must end by itself: gRPC does not end the messages of a call that the server has ended.
+        """
         while True:
             await self._due.wait()
+            if self._lost is not None:
+                return
             self._due.clear()
             outgoing, self._outgoing, self._outgoing_tokens = self._outgoing, [pb.SampleRequest()], 0
             for message in outgoing:
@@ -178,6 +183,7 @@ class RolloutStream:
         if self._lost is not None:
             return
         self._lost = reason
+        self._due.set()
         for number, request in list(self._requests.items()):
             self._end(number, RolloutLost(reason, tuple(request.chunks), drained=self._drained))
         self._on_lost(reason)

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slipstream.actor.environment import Episode
 from slipstream.actor.sampler import Sampler
 from slipstream.actor.seeds import stable_seed
 from slipstream.actor.steps import with_token_ends
+from slipstream.actor.transcript import Transcript
 from slipstream.actor.verifier_client import Scorer
 from slipstream.config import RunConfig
 from slipstream.config.stages import StepLabelsStage
@@ -108,9 +108,9 @@ class StepLabels:
 
     def _continued(self, prefix: tuple[int, ...], turn: Turn) -> Completion:
         """Return the prefix and the turn sampled after it, as one answer for the verifier."""
-        episode = Episode()
-        episode.add(replace(turn, routed_experts=None))
-        sampled = episode.completion()
+        transcript = Transcript()
+        transcript.add(replace(turn, routed_experts=None))
+        sampled = transcript.completion()
         text = self._tokens.decode(prefix + sampled.token_ids)
         return replace(sampled, text=text)
 

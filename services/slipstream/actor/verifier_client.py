@@ -36,14 +36,19 @@ class VerifierClient:
         self._stub = VerifierStub(channel)
         self._timeout = config.verifier.timeout_seconds
         self._tries = config.verifier.retries + 1
+        self._has_rewards = any(reward.facts.by_verifier for reward in config.rewards)
         self._whole_groups = any(reward.sees_group() for reward in config.rewards)
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
         """Return the completions with their reward vectors, all withheld if the verifier refuses the prompt.
 
+        They are returned as they are if actors compute all rewards.
+
         Errors: grpc.aio.AioRpcError for a status that no later call will change.
         """
         scored = list(completions)
+        if not self._has_rewards:
+            return scored
         for attempt in range(self._tries):
             unscored = [index for index, c in enumerate(scored) if not c.rewards or c.withheld]
             if not unscored:

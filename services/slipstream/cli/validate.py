@@ -7,6 +7,7 @@ from typing import Literal
 from slipstream.algorithms.spec import Rspo
 from slipstream.cli.axes import axis_rows
 from slipstream.cli.checks.context import check_context, context_lines
+from slipstream.cli.checks.environment import check_environment
 from slipstream.cli.checks.functions import check_functions
 from slipstream.cli.checks.lora import check_lora
 from slipstream.cli.checks.machine import check_machine
@@ -55,6 +56,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *prompt_problems(config, model),
         *check_rewards(config),
         *check_functions(config),
+        *check_environment(config),
         *check_teacher(config, model),
         *check_verifier(config, if_missing=gpus),
         *check_machine(config, gpus=gpus),

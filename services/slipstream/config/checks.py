@@ -11,6 +11,7 @@ from slipstream.config.address_checks import ADDRESS_CHECKS
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.distillation_checks import DISTILLATION_CHECKS
 from slipstream.config.engine_checks import ENGINE_CHECKS
+from slipstream.config.environment_checks import ENVIRONMENT_CHECKS
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.precision_checks import narrow_band
 from slipstream.config.problem import Problem
@@ -213,6 +214,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     *TOP_LOGPROBS_CHECKS,
     _optimizer,
     *REWARD_CHECKS,
+    *ENVIRONMENT_CHECKS,
     _context,
     _replayed_experts,
     *ADDRESS_CHECKS,

@@ -2,7 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from slipstream.config.hub import HubAccess
 from slipstream.config.paths import HomePath
@@ -13,7 +20,50 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
-class AdditionData(_Strict):
+class SingleTurnEnvironment(_Strict):
+    """The policy answers each prompt once."""
+
+    kind: Literal["single_turn"] = "single_turn"
+    """Name of the kind."""
+
+
+class CustomEnvironment(_Strict):
+    """An environment of your own, of one turn or several: docs/environments.md."""
+
+    kind: Literal["custom"] = "custom"
+    """Name of the kind."""
+    function: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """Where the class is: `package.module:Name`, which each actor imports."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the class by name."""
+    turn_tokens: int | None = Field(None, ge=1)
+    """Most tokens of one turn; null: as many as rollout.max_new_tokens leaves."""
+    max_turns: int = Field(10, ge=1)
+    """Most turns of an episode. The episode ends when the environment asks for a further one."""
+    seconds: float = Field(60.0, gt=0)
+    """Longest time that the environment may take in an episode, without the time of sampling. After it the
+    completion is withheld."""
+
+
+EnvironmentConfig = Annotated[SingleTurnEnvironment | CustomEnvironment, Field(discriminator="kind")]
+
+
+class _Source(_Strict):
+    """A source of prompts, with the environment that its prompts are played in."""
+
+    environment: EnvironmentConfig = SingleTurnEnvironment()
+    """How a prompt becomes a completion. The sources of a mixture share the environment of the mixture."""
+
+    @model_serializer(mode="wrap")
+    def without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the default environment, so that a cached cold start is found again."""
+        tree: dict[str, Any] = handler(self)
+        if isinstance(self.environment, SingleTurnEnvironment):
+            tree.pop("environment", None)
+        return tree
+
+
+class AdditionData(_Source):
     """`12+34=` → `46`, both numbers with exactly `digits` digits."""
 
     kind: Literal["addition"] = "addition"
@@ -22,7 +72,7 @@ class AdditionData(_Strict):
     """Digits of each number."""
 
 
-class CountdownData(_Strict):
+class CountdownData(_Source):
     """`24 from 3 8 1:` → `3*8*1`: reach a target with + - * / and each number at most once."""
 
     kind: Literal["countdown"] = "countdown"
@@ -33,7 +83,7 @@ class CountdownData(_Strict):
     """Largest number that a prompt gives."""
 
 
-class SortDigitsData(_Strict):
+class SortDigitsData(_Source):
     """`sort 5 3 9 1:` → `1359`."""
 
     kind: Literal["sort_digits"] = "sort_digits"
@@ -42,7 +92,7 @@ class SortDigitsData(_Strict):
     """How many digits a prompt has."""
 
 
-class Columns(_Strict):
+class Columns(_Source):
     """The names of the columns of a row; other columns become fields that rewards can read."""
 
     prompt_column: str = "prompt"
@@ -100,7 +150,7 @@ class HubData(Columns, HubAccess):
         return self
 
 
-class ReasoningGymData(_Strict):
+class ReasoningGymData(_Source):
     """Puzzles of a reasoning-gym task; the reward `slipstream.prompts.gym:score` is the scorer of the
     task."""
 
@@ -116,7 +166,7 @@ class ReasoningGymData(_Strict):
     """Number of puzzles; a tenth of the distinct puzzles is held out, chosen by a hash."""
 
 
-class JudgingData(_Strict):
+class JudgingData(_Source):
     """`46 for 12+34=?` → `yes`: is this answer right? It is the right answer, or has one digit changed."""
 
     kind: Literal["judging"] = "judging"
@@ -128,17 +178,35 @@ class JudgingData(_Strict):
     answers: tuple[str, str] = ("yes", "no")
     """Right replies to the judgement of a right answer, and of a wrong one."""
 
+    @model_validator(mode="after")
+    def one_environment(self) -> "JudgingData":
+        _require_no_environment(self.of)
+        return self
+
 
 TaskData = AdditionData | CountdownData | SortDigitsData | JudgingData | FileData | HubData | ReasoningGymData
 
 
-class MixtureData(_Strict):
+class MixtureData(_Source):
     """Several tasks, alternating, equally often."""
 
     kind: Literal["mixture"] = "mixture"
     """Name of the task."""
     of: tuple[Annotated[TaskData, Field(discriminator="kind")], ...] = Field(min_length=2)
     """The tasks; the same rewards score all of them."""
+
+    @model_validator(mode="after")
+    def one_environment(self) -> "MixtureData":
+        _require_no_environment(*self.of)
+        return self
+
+
+def _require_no_environment(*parts: TaskData) -> None:
+    if any(isinstance(part.environment, CustomEnvironment) for part in parts):
+        raise Invalid(
+            "a part of this data has an environment of its own, and all its parts share one",
+            remedy="move it to data.environment",
+        )
 
 
 DataConfig = Annotated[TaskData | MixtureData, Field(discriminator="kind")]

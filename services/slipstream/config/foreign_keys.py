@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 PROMPTS = "it counts prompts (groups) of a step, not completions, and not those of one device"
 MINIBATCHES = "it says how many optimizer steps a batch has, not how many completions each of them has"
 PACKED = "rows are packed by tokens, and how they are split changes no result"
+ENVIRONMENT = "a source of prompts names its environment: {kind: single_turn} or {kind: custom, ...}"
 DRAIN = "actors hold the leases and finish their groups; a rollout that stops needs no time for it"
 STEPS = "it counts steps; an epoch is the number of rows / learner.groups_per_step of them"
 
@@ -112,6 +113,7 @@ FOREIGN_KEYS: Mapping[str, tuple[str, str]] = {
     "reward_pretrain": ("rewards[].path", "of a reward of the kind `reward_model`"),
     # Slipstream 0.1
     "rollout.drain_seconds": ("actor.drain_seconds", DRAIN),
+    "rollout.environment": ("data.environment", ENVIRONMENT),
     # prime-rl, AReaL, slime
     "max_async_level": ("staleness.pipeline_depth", ""),
     "async_level": ("staleness.pipeline_depth", ""),

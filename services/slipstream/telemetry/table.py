@@ -174,6 +174,17 @@ TABLE: dict[str, Metric] = {
     "completion_versions": Metric(
         kind="histogram", help="Policy versions that one completion carries.", buckets=(1, 2, 3, 4, 6, 8, 16)
     ),
+    "episodes_total": Metric(
+        kind="counter",
+        help="Episodes of environments, by outcome: finished, full (no token or turn was left), failed (the "
+        "environment raised an error) or timeout.",
+        labels=("outcome",),
+    ),
+    "episode_turns": Metric(
+        kind="histogram",
+        help="Turns that the policy sampled in one episode.",
+        buckets=(1, 2, 3, 4, 5, 6, 8, 10, 16, 32, 64),
+    ),
     "completions_continued_total": Metric(
         kind="counter", help="Completions that a further rollout continued after the loss of one."
     ),

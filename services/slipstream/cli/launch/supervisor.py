@@ -13,7 +13,14 @@ import asyncio
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from slipstream.cli.launch.pods import LEARNER, METRICS_PORT_VARIABLE, ROLLOUT, PodSpec, address_environment
+from slipstream.cli.launch.pods import (
+    ACTOR,
+    LEARNER,
+    METRICS_PORT_VARIABLE,
+    ROLLOUT,
+    PodSpec,
+    address_environment,
+)
 from slipstream.cli.launch.process import (
     PodFailed,
     Process,
@@ -87,12 +94,16 @@ class Supervisor:
         await self._stop([spec for spec in self._specs if not spec.works])
 
     async def _keep(self, spec: PodSpec) -> None:
-        """Start one pod, and restart it after failures; return after a normal end."""
+        """Start one pod, and restart it after failures; return after a normal end.
+
+        Learner and rollouts end when the run is over. An actor ends only when it is asked to, and without
+        actors the run would wait for ever.
+        """
         for needed in spec.needs:
             await self._announced[needed].wait()
         for life in range(spec.restarts + 1):
             status = await self._live(spec)
-            if status == 0 and spec.works:
+            if status == 0 and spec.works and not spec.name.startswith(ACTOR):
                 self._gone.add(spec.name)
                 return
             process = self.processes[spec.name]
@@ -122,10 +133,10 @@ class Supervisor:
         return await process.ended()
 
     def _give_up(self, spec: PodSpec, process: Process, status: int) -> None:
-        """Do not restart a pod. Errors: PodFailed unless it is a rollout, and another rollout is left."""
+        """Do not restart a pod. Errors: PodFailed unless another pod does the same work."""
         self._gone.add(spec.name)
-        rollouts = {other.name for other in self._specs if other.name.startswith(ROLLOUT)}
-        if spec.name not in rollouts or not rollouts - self._gone:
+        kind = next((kind for kind in (ROLLOUT, ACTOR) if spec.name.startswith(kind)), spec.name)
+        if {other.name for other in self._specs if other.name.startswith(kind)} <= self._gone:
             raise PodFailed(f"{spec.name} {ended_how(status)}", process)
         self._say(f"{spec.name} {ended_how(status)} and is not started again; the run goes on without it")
 

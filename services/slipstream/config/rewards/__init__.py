@@ -13,6 +13,7 @@ from slipstream.config.rewards.answers import ExactMatchConfig, MathConfig, Nume
 from slipstream.config.rewards.base import ComponentName, Facts, GroundTruth, RewardSection, RunsIn
 from slipstream.config.rewards.code import CodeTestsConfig
 from slipstream.config.rewards.custom import CustomConfig
+from slipstream.config.rewards.environment import EnvironmentRewardConfig
 from slipstream.config.rewards.judge import JudgeConfig
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig
 from slipstream.config.rewards.rules import CountdownConfig, FormatConfig
@@ -33,6 +34,7 @@ __all__ = [
     "CountdownConfig",
     "CustomConfig",
     "DiversityConfig",
+    "EnvironmentRewardConfig",
     "ExactMatchConfig",
     "Facts",
     "FormatConfig",
@@ -78,7 +80,8 @@ RewardConfig = Annotated[
     | Annotated[JudgeConfig, Tag("judge")]
     | Annotated[RewardModelConfig, Tag("reward_model")]
     | Annotated[ProcessRewardConfig, Tag("process_reward")]
-    | Annotated[SelfJudgeConfig, Tag("self_judge")],
+    | Annotated[SelfJudgeConfig, Tag("self_judge")]
+    | Annotated[EnvironmentRewardConfig, Tag("environment")],
     Discriminator(reward_kind),
 ]
 

@@ -14,9 +14,10 @@ Scores = Literal["binary", "share", "penalty", "any"]
 """Range of the scores: `binary`, 0 or 1; `share`, 0 to 1; `penalty`, 0 or below; `any`, every number."""
 GroundTruth = Literal["none", "answer", "number", "expression", "countdown", "schema", "tests"]
 """What a row of the data must have, so that its completions can be scored."""
-RunsIn = Literal["loop", "pool", "sandbox", "model_process", "endpoint", "rollout"]
+RunsIn = Literal["loop", "pool", "sandbox", "model_process", "endpoint", "rollout", "environment"]
 """Where scores are computed: in the verifier's event loop (or a thread), its pool of child processes, its
-sandbox, a process with a model, the endpoint of another server, or the engine of a rollout."""
+sandbox, a process with a model, the endpoint of another server, the engine of a rollout, or the environment
+of an episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Facts:
 
     scorer: str | None
     """`module:function`; called with the configuration and the verifier's resources, it returns the reward.
-    None: the policy computes the scores, in a rollout."""
+    None: the policy computes the scores, in a rollout, or the environment of an episode gives them."""
     scores: Scores
     ground_truth: GroundTruth
     runs_in: RunsIn
@@ -40,8 +41,13 @@ class Facts:
 
     @property
     def by_policy(self) -> bool:
-        """Whether a rollout computes it with its engine; else the verifier does."""
-        return self.scorer is None
+        """Whether a rollout computes it with its engine."""
+        return self.runs_in == "rollout"
+
+    @property
+    def by_verifier(self) -> bool:
+        """Whether the verifier computes it."""
+        return self.scorer is not None
 
 
 class RewardSection(BaseModel):

@@ -32,7 +32,8 @@ class RolloutConfig(Section):
     """Longest time between two messages of a rollout to an actor. After the loss of a rollout, the tokens of
     as many seconds are sampled again."""
     max_new_tokens: int = Field(16, ge=1)
-    """Longest completion, in tokens."""
+    """Longest completion, in tokens; in an environment of several turns, all turns and observations
+    together."""
     context_tokens: int | None = Field(None, ge=16)
     """Longest sequence of the engine in tokens, prompt and completion together; null: as long as the prompts
     of the run need, at most the model's context."""
@@ -40,8 +41,6 @@ class RolloutConfig(Section):
     """Sampling temperature; the learner divides its logits by it, too."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Must be 1: the learner does not truncate its distribution."""
-    environment: Literal["single_turn"] = "single_turn"
-    """How a prompt becomes a completion; `single_turn`: the policy answers once."""
     sampling: Literal["plain", "verbalized"] = "plain"
     """`plain` asks for one answer; `verbalized` adds an instruction that asks for several candidates with
     probabilities. Reinforcement learning then trains on whole generations, and rewards one candidate of each,

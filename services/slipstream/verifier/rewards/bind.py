@@ -24,18 +24,18 @@ def make_reward(config: RewardSection, resources: Resources) -> Reward:
     Errors: ValueError for wrong arguments; MissingResource if a library, a file or a model is missing.
     """
     _require_libraries(config.facts)
-    assert config.facts.scorer is not None, f"{config.kind}: the policy scores the answers, in a rollout"
+    assert config.facts.scorer is not None, f"{config.kind}: an actor computes it"
     return cast(Reward, load_function(config.facts.scorer)(config, resources))
 
 
 def bind_rewards(configs: Sequence[RewardSection], resources: Resources) -> dict[str, Reward]:
-    """Return the configured rewards by name, in order, without those that the policy computes in a rollout.
+    """Return the configured rewards by name, in order, without those that actors compute.
 
     Errors: ConfigError naming the reward at fault.
     """
     bound: dict[str, Reward] = {}
     for position, config in enumerate(configs):
-        if config.facts.by_policy:
+        if not config.facts.by_verifier:
             continue
         key = f"rewards.{position}"
         if config.name in bound:

@@ -40,6 +40,8 @@ SHOWN = 20
 """Bad rows that are printed; further ones are only counted."""
 ARGUMENTS = "--reward makes rewards.0, rewards.1, …; --set rewards.0.KEY=VALUE gives the first its arguments"
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+BY_POLICY = "the policy gives {reward}, in a rollout"
+BY_ENVIRONMENT = "the environment of an episode gives {reward}, in an actor"
 Scored = tuple[Row, Vectors] | BadRow
 
 
@@ -75,21 +77,24 @@ def scoring_config(options: dict[str, Any]) -> RunConfig:
     Errors: ConfigError, or ValueError for a reward that the configuration does not have.
     """
     config, names = _all_rewards(options), options["rewards"]
-    policys = {reward.name for reward in config.rewards if reward.facts.by_policy}
+    beyond_text = {
+        reward.name: BY_POLICY if reward.facts.by_policy else BY_ENVIRONMENT
+        for reward in config.rewards
+        if not reward.facts.by_verifier
+    }
     for name in names:
-        if name in policys:
-            raise ValueError(f"{name}: the policy gives this reward, in a rollout; name another")
+        if name in beyond_text:
+            raise ValueError(f"{name}: {beyond_text[name].format(reward='this reward')}; name another")
     chosen = tuple(
         reward
         for reward in config.rewards
-        if (not names or reward.name in names) and reward.name not in policys
+        if (not names or reward.name in names) and reward.name not in beyond_text
     )
     if not chosen:
-        raise ValueError(
-            f"{', '.join(policys)}: the policy gives this reward, in a rollout; there is no other"
-        )
-    if policys and not names:
-        print(f"{', '.join(policys)} is left out: the policy gives it, in a rollout", file=sys.stderr)
+        givers = [f"{name}: {giver.format(reward='this reward')}" for name, giver in beyond_text.items()]
+        raise ValueError(f"{', '.join(givers)}; there is no other")
+    for name, giver in beyond_text.items() if not names else ():
+        print(f"{name} is left out: {giver.format(reward='it')}", file=sys.stderr)
     return config.model_copy(update={"rewards": chosen})
 
 

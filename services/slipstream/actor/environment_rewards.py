@@ -1,0 +1,54 @@
+"""The reward `environment`: a value that the environment of an episode gave under the name of the reward."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slipstream.actor.verifier_client import Scorer
+from slipstream.config import RunConfig
+from slipstream.config.rewards import EnvironmentRewardConfig
+from slipstream.records import Completion, Outcome, Prompt, Reward
+from slipstream.telemetry.metrics import Metrics
+
+
+class EnvironmentRewards:
+    """Scores by another scorer, and adds the values of the environment where the configuration lists them.
+
+    Invariant: a completion that its environment withheld is not scored, and keeps the reason.
+    """
+
+    def __init__(self, scorer: Scorer, config: RunConfig, *, metrics: Metrics) -> None:
+        self._scorer = scorer
+        self._order = {reward.name: position for position, reward in enumerate(config.rewards)}
+        self._names = [r.name for r in config.rewards if isinstance(r, EnvironmentRewardConfig)]
+        self._metrics = metrics
+        for name in self._names:
+            for outcome in Outcome:
+                metrics.count("scores_total", 0, reward=name, outcome=outcome.value)
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        """Return the completions with complete reward vectors. `completions` have the values of their
+        environments as rewards. Errors: those of the other scorer."""
+        played = [completion for completion in completions if not completion.withheld]
+        scored = iter(
+            await self._scorer.score(prompt, [replace(each, rewards=()) for each in played]) if played else ()
+        )
+        return [
+            completion if completion.withheld else self._with_values(next(scored), completion.rewards)
+            for completion in completions
+        ]
+
+    def _with_values(self, scored: Completion, from_environment: Sequence[Reward]) -> Completion:
+        if scored.withheld or not self._names:
+            return scored
+        values = {reward.name: reward.value for reward in from_environment}
+        vector = [*scored.rewards, *(self._reward(name, values) for name in self._names)]
+        return replace(scored, rewards=tuple(sorted(vector, key=lambda reward: self._order[reward.name])))
+
+    def _reward(self, name: str, values: dict[str, float]) -> Reward:
+        outcome, detail = Outcome.SCORE, ""
+        if name not in values:
+            outcome = Outcome.ERROR
+            others = ", ".join(sorted(values)) or "none"
+            detail = f"the environment set no episode.rewards[{name!r}]; it set: {others}"
+        self._metrics.count("scores_total", reward=name, outcome=outcome.value)
+        return Reward(name=name, value=values.get(name, 0.0), outcome=outcome, detail=detail)

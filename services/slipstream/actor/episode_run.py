@@ -1,0 +1,129 @@
+"""Runs an environment on a prompt, and makes a completion of its episode, whatever the environment does.
+
+the environment returns                     completion, with the episode's rewards
+EpisodeFull: no token or turn is left       completion with the finish reason `length`
+another error, or too much time             completion that is withheld, with the reason
+sampling failed                             the same error: the group is given up
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from traceback import extract_tb
+from typing import Literal, get_args
+
+from slipstream.actor.environment import Environment, Episode, EpisodeBounds, EpisodeFull, Sample, TextTokens
+from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward
+
+WITHHELD = "environment"
+"""Name of the failed reward of an episode that is withheld."""
+
+Ending = Literal["finished", "full", "failed", "timeout"]
+ENDINGS: tuple[Ending, ...] = get_args(Ending)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """An episode that has ended."""
+
+    completion: Completion
+    """Its rewards are those of the episode, or one failure if the episode is withheld."""
+    turns: int
+    ending: Ending
+
+
+class OwnTime:
+    """A bound on the time that a task takes outside of `paused`."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.timeout = asyncio.timeout(seconds)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the time stand still."""
+        end = self.timeout.when()
+        if end is None or self.timeout.expired():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        left = end - loop.time()
+        self.timeout.reschedule(None)
+        try:
+            yield
+        finally:
+            self.timeout.reschedule(loop.time() + left)
+
+
+async def run_episode(
+    environment: Environment,
+    prompt: Prompt,
+    prompt_token_ids: tuple[int, ...],
+    *,
+    sample: Sample,
+    tokens: TextTokens,
+    bounds: EpisodeBounds,
+) -> Played:
+    """Return the episode of an environment on a prompt. Errors: those of `sample`."""
+    own_time = OwnTime(bounds.seconds)
+    episode = Episode(
+        prompt, prompt_token_ids, sample=sample, tokens=tokens, bounds=bounds, pause=own_time.paused
+    )
+    failure = ""
+    try:
+        async with own_time.timeout:
+            await environment.run(episode)
+    except EpisodeFull:
+        pass
+    except Exception as error:  # the environment is the user's, and may raise anything
+        failure = _described(error)
+    if episode.sampling_error is not None:
+        raise episode.sampling_error
+    if own_time.timeout.expired():
+        failure = f"took more than {bounds.seconds:g} s beside sampling (data.environment.seconds)"
+        return _played(episode, "timeout", failure)
+    failure = failure or _unusable(episode)
+    if failure:
+        return _played(episode, "failed", failure)
+    return _played(episode, "full" if episode.full else "finished")
+
+
+def _played(episode: Episode, ending: Ending, failure: str = "") -> Played:
+    completion = episode.transcript.completion()
+    if episode.full or episode.turn_was_cut:  # a turn that its own bound cut does not cut the episode
+        reason = FinishReason.LENGTH if episode.full else FinishReason.STOP
+        completion = replace(completion, finish_reason=reason)
+    text = episode.text if episode.answer is None or failure else episode.answer
+    rewards = tuple(
+        Reward(name=name, value=float(value), outcome=Outcome.SCORE)
+        for name, value in episode.rewards.items()
+        if not failure
+    )
+    if failure:
+        rewards = (Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=failure),)
+    return Played(
+        completion=replace(completion, text=text, rewards=rewards), turns=episode.turns, ending=ending
+    )
+
+
+def _unusable(episode: Episode) -> str:
+    """Return why the result of an environment cannot be used; empty if it can be."""
+    if not episode.turns:
+        return "ended without a turn; await episode.sample() at least once"
+    answer: object = episode.answer
+    if answer is not None and not isinstance(answer, str):
+        return f"gave a {type(answer).__name__} as episode.answer, which must be a text"
+    rewards: dict[str, object] = {**episode.rewards}
+    for name, value in rewards.items():
+        if not isinstance(value, int | float) or not isfinite(value):
+            return f"gave {value!r} as episode.rewards[{name!r}], which must be a finite number"
+    return ""
+
+
+def _described(error: Exception) -> str:
+    """Return one line: the type and the message of an error, and where it was raised."""
+    frames = extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"raised {type(error).__name__}: {' '.join(str(error).split())}{where}"

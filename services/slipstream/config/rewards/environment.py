@@ -1,0 +1,27 @@
+"""A reward that the environment of an episode gives."""
+
+from typing import Literal
+
+from slipstream.config.rewards.base import Facts, RewardSection
+
+
+class EnvironmentRewardConfig(RewardSection):
+    """The value that the environment gave under the name of this reward: `episode.rewards[name]`.
+
+    Needs `data.environment` of the kind `custom`. Actors compute it. An episode without the value is
+    withheld.
+    """
+
+    facts = Facts(
+        scorer=None,
+        scores="any",
+        ground_truth="none",
+        runs_in="environment",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
+    kind: Literal["environment"] = "environment"
+    """Name of the kind."""

@@ -1,0 +1,401 @@
+"""Episodes of several turns: what is trained is what was sampled, and what an environment may do wrong."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from actor.rollout_servers import Fleet, answer, fleet, logprob
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rollout.fakes import FakeEngine, lease, metric, prompt, scenario, small_config, turn
+from slipstream.actor.environment import Environment, Episode, EpisodeBounds, EpisodeFull
+from slipstream.actor.environment_rewards import EnvironmentRewards
+from slipstream.actor.episode_run import WITHHELD, Played, run_episode
+from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.sampler import RolloutsLost, Sampler
+from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.rows import make_row
+from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.records import Completion, FinishReason, Group, Outcome, Prompt, Reward, Sampling, Turn
+from slipstream.rpc import codec
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.tokens import Tokens
+from slipstream.v1 import types_pb2
+
+TOKENS = Tokens(make_tokenizer(max_tokens=64), context_tokens=64, max_new_tokens=24)
+Script = Sequence[tuple[int, Sequence[int]]]
+
+
+class Numbers:
+    """A tokenizer whose text is the numbers of the tokens."""
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        return tuple(map(int, text.split()))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return " ".join(map(str, token_ids))
+
+
+class Scripted:
+    """Samples turns of the given lengths, with the given observations after them."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.texts: list[str] = []
+
+    async def run(self, episode: Episode) -> None:
+        for most, observation in self.script:
+            self.texts.append(await episode.sample(max_tokens=most))
+            episode.observe(" ".join(map(str, observation)))
+
+
+class By:
+    """An environment that is one function."""
+
+    def __init__(self, play: Callable[[Episode], Any]) -> None:
+        self._play = play
+
+    async def run(self, episode: Episode) -> None:
+        await self._play(episode)
+
+
+def conversation(
+    start: tuple[int, ...], script: Script, bounds: EpisodeBounds
+) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+    """Return tokens and mask of the conversation that the script has with the engines' function, and whether
+    it ended at a bound."""
+    tokens: tuple[int, ...] = ()
+    mask: tuple[int, ...] = ()
+    for number, (most, observation) in enumerate(script):
+        left = bounds.max_tokens - len(tokens)
+        if number == bounds.max_turns or left < 1:
+            return tokens, mask, True
+        sampled = answer(start + tokens, min(most, left, bounds.turn_tokens or left))
+        if (start + tokens)[-1] == 0:  # the engine says nothing after its end-of-sequence token
+            sampled = ()
+        tokens, mask = tokens + sampled, mask + (1,) * len(sampled)
+        if len(observation) > bounds.max_tokens - len(tokens):
+            return tokens, mask, True
+        tokens, mask = tokens + tuple(observation), mask + (0,) * len(observation)
+    return tokens, mask, False
+
+
+OBSERVATION = st.lists(st.integers(1, 96), max_size=5)
+SCRIPT = st.lists(st.tuples(st.integers(1, 12), OBSERVATION), min_size=1, max_size=6)
+BOUNDS = st.builds(
+    EpisodeBounds,
+    max_tokens=st.integers(4, 50),
+    turn_tokens=st.none() | st.integers(1, 10),
+    max_turns=st.none() | st.integers(1, 6),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    scripts=st.lists(SCRIPT, min_size=1, max_size=3),
+    bounds=BOUNDS,
+    events=st.lists(st.sampled_from(["version", "kill", "drain"]), max_size=4),
+)
+def test_over_turns_losses_and_updates_the_learner_gets_exactly_what_the_engines_sampled(
+    scripts: list[Script], bounds: EpisodeBounds, events: list[str]
+) -> None:
+    @scenario
+    async def play() -> None:
+        async with fleet(most_engines=20) as actor:
+            for version in range(2):
+                await actor.add(version=version, step_seconds=0.003)
+            running = [asyncio.create_task(_play(actor, n, s, bounds)) for n, s in enumerate(scripts)]
+            for number, event in enumerate(events):
+                await asyncio.sleep(0.02)
+                if event == "version":
+                    actor.servers[-1].serve(10 + number)
+                    continue
+                await getattr(actor.servers[-1], event)()
+                await actor.add(version=10 + number, step_seconds=0.003)
+            for number, (script, played) in enumerate(
+                zip(scripts, await asyncio.gather(*running), strict=True)
+            ):
+                check_exact(played, (7, 3 + number), script, bounds, actor)
+
+    play()
+
+
+async def _play(actor: Fleet, number: int, script: Script, bounds: EpisodeBounds) -> Played:
+    async with actor.rollouts.place(f"g{number}") as place:
+
+        async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+            return await place.sample(token_ids, Sampling(temperature=1.0, max_tokens=max_tokens))
+
+        start = (7, 3 + number)
+        return await run_episode(
+            Scripted(script), prompt(), start, sample=sample, tokens=Numbers(), bounds=bounds
+        )
+
+
+def check_exact(
+    played: Played, start: tuple[int, ...], script: Script, bounds: EpisodeBounds, actor: Fleet
+) -> None:
+    """Check tokens, mask, logprobs and versions, and what of them reaches a row of the learner."""
+    completion = played.completion
+    tokens, mask, full = conversation(start, script, bounds)
+    assert (completion.token_ids, completion.mask) == (tokens, mask)
+    assert played.ending == ("full" if full else "finished")
+    assert len(tokens) <= bounds.max_tokens
+    expected = [(token, logprob(token)) for token, one in zip(tokens, mask, strict=True) if one]
+    versions = [span.version for span in completion.spans for _ in range(span.start, span.end)]
+    for position, (version, one) in enumerate(zip(versions, mask, strict=True)):
+        sampled_by = [
+            server.engine.sampled_by.get(start + tokens[:position], set()) for server in actor.servers
+        ]
+        assert not one or version in set().union(*sampled_by), position
+    sent = replace(completion, rewards=(Reward(name="r", value=1.0, outcome=Outcome.SCORE),))
+    (received,) = _over_the_wire(sent, start).completions
+    sequence = TrainingSequence(prompt_token_ids=start, completion=received, place=0, group=0)
+    row = make_row([sequence], prompt_tokens([sequence]), torch.device("cpu"))
+    assert list(zip(row.targets_T.tolist(), row.rollout_logprobs_T.tolist(), strict=True)) == expected
+    assert row.versions_T.tolist() == [v for v, one in zip(versions, mask, strict=True) if one]
+    assert row.tokens_R.tolist() == [*start, *tokens]
+
+
+def _over_the_wire(completion: Completion, start: tuple[int, ...]) -> Group:
+    group = Group(
+        group_id="g",
+        lease_epoch=1,
+        dispatch_index=0,
+        prompt=prompt(),
+        prompt_token_ids=start,
+        completions=(completion,),
+        worker_id="w",
+    )
+    message = types_pb2.Group.FromString(codec.group_to_proto(group).SerializeToString())
+    return codec.group_from_proto(message)
+
+
+async def played_by(play: Callable[[Episode], Any], *, turns: Sequence[Turn] = (), **bounds: Any) -> Played:
+    """Return the episode of a function; each turn is `turns` in order, or three tokens."""
+    scripted = list(turns)
+
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        await asyncio.sleep(0)
+        return scripted.pop(0) if scripted else turn([5, 6, 7][:max_tokens], (0, min(3, max_tokens)))
+
+    limits = EpisodeBounds(**{"max_tokens": 20, **bounds})
+    return await run_episode(By(play), prompt(), (1, 2), sample=sample, tokens=Numbers(), bounds=limits)
+
+
+def failure(played: Played) -> str:
+    """Return the reason for which a completion is withheld."""
+    (reward,) = played.completion.rewards
+    assert (reward.name, reward.outcome, played.completion.withheld) == (WITHHELD, Outcome.ERROR, True)
+    return reward.detail
+
+
+@scenario
+async def test_an_environment_sees_texts_and_gives_an_answer_and_rewards() -> None:
+    async def play(episode: Episode) -> None:
+        assert episode.prompt == prompt()
+        assert await episode.sample(max_tokens=2) == "5 6"
+        episode.observe("90")
+        assert (episode.text, episode.turns, episode.tokens_left) == ("5 6 90", 1, 17)
+        episode.answer = "six"
+        episode.rewards["solved"] = True
+
+    played = await played_by(play)
+    assert (played.completion.text, played.ending, played.turns) == ("six", "finished", 1)
+    assert played.completion.rewards == (Reward(name="solved", value=1.0, outcome=Outcome.SCORE),)
+
+
+@scenario
+async def test_an_environment_that_raises_withholds_its_episode_with_the_reason() -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        raise KeyError("door")
+
+    played = await played_by(play)
+    assert played.ending == "failed"
+    assert failure(played).startswith("raised KeyError: 'door' (test_episodes.py, line ")
+    assert played.completion.token_ids == (5, 6, 7)
+
+
+@scenario
+async def test_an_environment_that_never_ends_is_stopped_and_sampling_takes_none_of_its_time() -> None:
+    async def slow(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        await asyncio.sleep(0.3)
+        return turn([5], (0, 1))
+
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        await episode.sample()
+        if episode.prompt.prompt_id == "p1":
+            await asyncio.sleep(3600)
+
+    bounds = EpisodeBounds(max_tokens=9, seconds=0.2)
+    for index, ending in ((0, "finished"), (1, "timeout")):
+        played = await run_episode(
+            By(play), prompt(index), (1,), sample=slow, tokens=Numbers(), bounds=bounds
+        )
+        assert played.ending == ending
+    assert failure(played) == "took more than 0.2 s beside sampling (data.environment.seconds)"
+
+
+@scenario
+async def test_a_turn_that_its_own_bound_cuts_does_not_cut_the_episode() -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample(max_tokens=2)
+        episode.observe("1")
+        await episode.sample()
+
+    for turn_tokens, reason in ((2, FinishReason.STOP), (None, FinishReason.LENGTH)):
+        turns = [turn([5, 6], (0, 2), finish=FinishReason.LENGTH) for _ in range(2)]
+        played = await played_by(play, turns=turns, max_tokens=5, turn_tokens=turn_tokens)
+        assert played.completion.finish_reason is FinishReason.LENGTH, "no token is left"
+        turns = [turn([5, 6], (0, 2), finish=FinishReason.LENGTH) for _ in range(2)]
+        played = await played_by(play, turns=turns, max_tokens=9, turn_tokens=turn_tokens)
+        assert played.completion.finish_reason is reason
+
+
+@scenario
+async def test_a_further_turn_than_max_turns_ends_the_episode_there() -> None:
+    async def play(episode: Episode) -> None:
+        while True:
+            await episode.sample(max_tokens=1)
+
+    played = await played_by(play, max_turns=4)
+    assert (played.ending, played.turns, played.completion.finish_reason) == ("full", 4, FinishReason.LENGTH)
+    assert not played.completion.withheld
+
+
+@scenario
+async def test_an_observation_that_does_not_fit_is_not_appended_and_ends_the_episode() -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        with pytest.raises(EpisodeFull, match="an observation has 3 tokens, and 2 are left"):
+            episode.observe("1 2 3")
+        episode.rewards["solved"] = 0.5
+
+    played = await played_by(play, max_tokens=5)
+    assert played.completion.token_ids == (5, 6, 7)
+    assert (played.ending, played.completion.finish_reason) == ("full", FinishReason.LENGTH)
+    assert played.completion.rewards[0].value == 0.5
+
+
+@scenario
+async def test_results_that_nothing_can_be_made_of_withhold_the_episode() -> None:
+    async def no_turn(episode: Episode) -> None:
+        pass
+
+    async def early(episode: Episode) -> None:
+        episode.observe("1")
+
+    async def not_a_number(episode: Episode) -> None:
+        await episode.sample()
+        episode.rewards["solved"] = float("nan")
+
+    async def not_a_text(episode: Episode) -> None:
+        await episode.sample()
+        episode.answer = 7  # type: ignore[assignment]
+
+    async def at_once(episode: Episode) -> None:
+        await asyncio.gather(episode.sample(), episode.sample())
+
+    async def no_tokens(episode: Episode) -> None:
+        await episode.sample(max_tokens=0)
+
+    for play, reason in (
+        (no_turn, "ended without a turn"),
+        (early, "an observation needs a turn before it"),
+        (not_a_number, "gave nan as episode.rewards['solved'], which must be a finite number"),
+        (not_a_text, "gave a int as episode.answer, which must be a text"),
+        (at_once, "another turn of this episode is being sampled"),
+        (no_tokens, "max_tokens is 0"),
+    ):
+        assert reason in failure(await played_by(play)), play.__name__
+
+
+@scenario
+async def test_errors_of_sampling_are_not_errors_of_the_environment() -> None:
+    async def lost(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        raise RolloutsLost("all gone")
+
+    async def play(episode: Episode) -> None:
+        try:
+            await episode.sample()
+        except Exception:  # an environment may catch too much
+            episode.rewards["solved"] = 0.0
+
+    bounds = EpisodeBounds(max_tokens=9)
+    with pytest.raises(RolloutsLost, match="all gone"):
+        await run_episode(By(play), prompt(), (1,), sample=lost, tokens=Numbers(), bounds=bounds)
+
+
+class Verifier:
+    """Gives each completion 1 under `exact_match`."""
+
+    def __init__(self) -> None:
+        self.scored: list[Completion] = []
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        self.scored += completions
+        reward = Reward(name="exact_match", value=1.0, outcome=Outcome.SCORE)
+        return [replace(completion, rewards=(reward,)) for completion in completions]
+
+
+CUSTOM = {"kind": "custom", "function": "module:Name"}
+REWARDS = [
+    {"name": "solved", "kind": "environment"},
+    {"name": "exact_match"},
+    {"name": "speed", "kind": "environment"},
+]
+
+
+async def group_of(environment: Environment, engine: Sampler) -> tuple[Group, Verifier, Metrics]:
+    """Return the scored group of an environment, whose run has the REWARDS."""
+    config = small_config(data={"kind": "addition", "environment": CUSTOM}, rewards=REWARDS)
+    verifier, metrics = Verifier(), Metrics()
+    sampler = GroupSampler(
+        worker_id="w",
+        environment=environment,
+        tokens=TOKENS,
+        scorer=EnvironmentRewards(verifier, config, metrics=metrics),
+        sampling=Sampling(temperature=1.0, max_tokens=24),
+        metrics=metrics,
+        log=Log(pod="w"),
+    )
+    work = lease(1, group_size=3)
+    return await sampler.score(work, await sampler.generate(work, engine)), verifier, metrics
+
+
+@scenario
+async def test_rewards_of_the_environment_join_the_vector_in_the_order_of_the_configuration() -> None:
+    episodes: list[Episode] = []
+
+    async def play(episode: Episode) -> None:
+        episodes.append(episode)
+        number = len(episodes)
+        await episode.sample()
+        if number == 2:
+            raise ValueError("the second one")
+        episode.rewards["solved"] = 1.0
+        if number == 1:
+            episode.rewards["speed"] = 0.25
+
+    group, verifier, metrics = await group_of(By(play), FakeEngine())
+    first, second, third = group.completions
+    assert [(r.name, r.value) for r in first.rewards] == [
+        ("solved", 1.0),
+        ("exact_match", 1.0),
+        ("speed", 0.25),
+    ]
+    assert second.withheld
+    assert [r.name for r in second.rewards] == [WITHHELD]
+    assert third.withheld
+    (missing,) = [r for r in third.rewards if r.outcome is Outcome.ERROR]
+    assert missing.detail == "the environment set no episode.rewards['speed']; it set: solved"
+    assert len(verifier.scored) == 2
+    assert metric(metrics, "episodes_total", outcome="finished") == 2
+    assert metric(metrics, "episodes_total", outcome="failed") == 1
+    assert metric(metrics, "episode_turns_sum") == 3

@@ -1,0 +1,75 @@
+"""docs/environments.md: its environment can be played, its configuration is valid, its table is complete."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from actor.test_episodes import Numbers
+from docs.test_verifier_pages import blocks, table
+from rollout.fakes import prompt, scenario, turn
+from slipstream.actor.environment import Episode, EpisodeBounds
+from slipstream.actor.episode_run import Played, run_episode
+from slipstream.cli.checks.environment import check_environment
+from slipstream.config import parse_config
+from slipstream.config.checks import check_config
+from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.records import Turn
+from slipstream.tokens import Tokens
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/environments.md").read_text(encoding="utf-8")
+TOKENS = Tokens(make_tokenizer(max_tokens=64), context_tokens=64, max_new_tokens=16)
+
+
+async def play(*answers: str) -> Played:
+    """Play the environment of the page on `1+1=`; the policy gives these answers."""
+    (code,) = blocks(PAGE, "python")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    turns = list(answers)
+
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        ids = TOKENS.encode_answer(turns.pop(0))
+        return turn(ids, (0, len(ids)))
+
+    return await run_episode(
+        names["SecondTry"](hint="?"),
+        prompt(1),
+        TOKENS.encode(prompt(1)),
+        sample=sample,
+        tokens=TOKENS,
+        bounds=EpisodeBounds(max_tokens=16),
+    )
+
+
+@scenario
+async def test_the_environment_of_the_page_gives_a_second_try() -> None:
+    right, corrected = await play("2"), await play("7", "2")
+    assert [(p.completion.text, p.turns, p.completion.rewards[0].value) for p in (right, corrected)] == [
+        ("2", 1, 1.0),
+        ("2", 2, 0.0),
+    ]
+    assert corrected.completion.mask == (1, 1, 0, 1, 1)
+
+
+def test_the_configuration_of_the_page_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,), (section,) = blocks(PAGE, "python"), blocks(PAGE, "yaml")
+    (tmp_path / "my_environments.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    config = parse_config(yaml.safe_load(section))
+    problems = [*check_config(config), *check_environment(config)]
+    assert [str(problem) for problem in problems if problem.severity == "error"] == []
+
+
+def test_every_member_of_the_table_is_one_of_an_episode() -> None:
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        raise AssertionError("nothing is sampled")
+
+    episode = Episode(prompt(), (1,), sample=sample, tokens=Numbers(), bounds=EpisodeBounds(max_tokens=4))
+    public = {name for name, _ in inspect.getmembers(episode) if not name.startswith("_")}
+    listed = {re.findall(r"`(?:await )?(\w+)", member)[0] for member in table(PAGE, "member")}
+    assert len(listed) == 8
+    assert listed <= public
