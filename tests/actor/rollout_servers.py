@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rollout.fakes import small_config
 from slipstream.actor.rollouts import Rollouts
 from slipstream.records import Chunk, FinishReason, ListedRollout, Sampling, Turn, VersionSpan, chunk_since
+from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.servicer import RolloutServicer
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import Server, start_server
@@ -56,10 +57,14 @@ class SteppingEngine:
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: Exception | None = None
+        self.deadly: tuple[int, ...] | None = None
+        """A prompt that ends the engine."""
 
     async def sample(
         self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
     ) -> Turn:
+        if prompt_token_ids == self.deadly:
+            self.error = EngineDied("the engine met the deadly prompt")
         tokens = self.running.setdefault(request_id, [])
         context = prompt_token_ids
         try:

@@ -147,8 +147,32 @@ async def test_a_prompt_that_ends_engines_is_given_up_after_most_engines() -> No
         for _ in range(3):
             server = await actor.add()
             server.engine.error = EngineDied("the engine is gone")
-        with pytest.raises(RolloutsLost, match=r"2 rollouts failed during one turn.*actor\.most_engines"):
+        with pytest.raises(
+            RolloutsLost, match=r"2 rollouts failed before.*actor\.most_engines"
+        ):
             await ask(actor, "g0", prompts(1)[0])
+
+
+@scenario
+async def test_prompts_beside_one_that_ends_engines_are_not_given_up() -> None:
+    poison, *innocent = prompts(5)
+    async with fleet(most_engines=2) as actor:
+
+        async def add() -> None:
+            server = await actor.add(places=20, step_seconds=0.005)
+            server.engine.deadly = poison
+
+        await add()
+        together = [ask(actor, f"g{n}", prompt) for n, prompt in enumerate([poison, *innocent])]
+        groups = [asyncio.create_task(each) for each in together]
+        while not all(group.done() for group in groups):
+            if not actor.served.serving:
+                await add()
+            await asyncio.sleep(0.02)
+        with pytest.raises(RolloutsLost, match="2 rollouts failed"):
+            groups[0].result()
+        for prompt, group in zip(innocent, groups[1:], strict=True):
+            check_exact(group.result()[0], prompt, actor.servers)
 
 
 @scenario

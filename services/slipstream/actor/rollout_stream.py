@@ -23,10 +23,19 @@ MOST_TOKENS = 1_000_000
 class RolloutLost(SlipstreamError):
     """The rollout ended, drains or is silent. `chunks` has the tokens that arrived before."""
 
-    def __init__(self, reason: str, chunks: tuple[Chunk, ...] = (), *, drained: bool = False) -> None:
+    def __init__(
+        self, reason: str, chunks: tuple[Chunk, ...] = (), *, drained: bool = False, sent: bool = True
+    ) -> None:
         super().__init__(reason)
         self.chunks = chunks
         self.drained = drained
+        self.sent = sent
+        """Whether the rollout can have received the request."""
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether the request itself may have ended the engine: it was sent, and not one token came back."""
+        return self.sent and not self.drained and not self.chunks
 
 
 class NoPlace(SlipstreamError):
@@ -46,6 +55,8 @@ class _Request:
     """A request without its last chunk."""
 
     ended: "asyncio.Future[Turn | list[float]]"
+    began: asyncio.Event | None = None
+    """Set when the first tokens arrive, or the request ends."""
     chunks: list[Chunk] = field(default_factory=list)
 
 
@@ -83,9 +94,14 @@ class RolloutStream:
         """Whether no further request can be sent."""
         return self._lost is not None
 
-    async def sample(self, start: pb.StartSampling) -> tuple[tuple[Chunk, ...], Turn]:
-        """Return the chunks of a request and its last one. Errors: RolloutLost, NoPlace, RequestRefused."""
-        request, last = await self._ask(start)
+    async def sample(
+        self, start: pb.StartSampling, *, began: asyncio.Event | None = None
+    ) -> tuple[tuple[Chunk, ...], Turn]:
+        """Return the chunks of a request and its last one; `began` is set when the first tokens arrive.
+
+        Errors: RolloutLost, NoPlace, RequestRefused.
+        """
+        request, last = await self._ask(start, began=began)
         assert isinstance(last, Turn)
         return tuple(request.chunks), last
 
@@ -100,11 +116,13 @@ class RolloutStream:
         self._lose("this actor closed the stream")
         await self._reader.end()
 
-    async def _ask(self, start: pb.StartSampling) -> tuple[_Request, Turn | list[float]]:
+    async def _ask(
+        self, start: pb.StartSampling, *, began: asyncio.Event | None = None
+    ) -> tuple[_Request, Turn | list[float]]:
         if self._lost is not None:
-            raise RolloutLost(self._lost, drained=self._drained)
+            raise RolloutLost(self._lost, drained=self._drained, sent=False)
         start.id = next(self._numbers)
-        request = _Request(ended=asyncio.get_running_loop().create_future())
+        request = _Request(ended=asyncio.get_running_loop().create_future(), began=began)
         self._requests[start.id] = request
         self._send(start)
         try:
@@ -169,9 +187,14 @@ class RolloutStream:
                 self._end(message.id, chunk)
             else:
                 request.chunks.append(chunk)
+                if request.began is not None:
+                    request.began.set()
 
     def _end(self, number: int, result: "Turn | list[float] | SlipstreamError") -> None:
-        ended = self._requests.pop(number).ended
+        request = self._requests.pop(number)
+        ended = request.ended
+        if request.began is not None:
+            request.began.set()
         if ended.done():
             return
         if isinstance(result, SlipstreamError):

@@ -86,10 +86,14 @@ class Rollouts:
         self._log = log
         self._rollouts: dict[str, Rollout] = {}
         self._retry_at: dict[str, float] = {}
+        self._unreached: set[str] = set()
+        """Rollouts whose silence has been logged; they are tried again without a further line."""
         self._closing: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
         self._notifying: BackgroundTask[None] | None = None
         self._continuing = 0
+        self.suspects = asyncio.Lock()
+        """Held by a request that may have ended an engine, until its next first tokens."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when places became free or rollouts came or went."""
         for reason in ("drained", "lost"):
@@ -200,6 +204,15 @@ class Rollouts:
                 self._log.warning(
                     "lost a rollout", rollout=rollout.name, groups=len(rollout.groups), reason=reason
                 )
+                self._unreached.discard(rollout.name)
+            elif rollout.name not in self._unreached:
+                self._unreached.add(rollout.name)
+                self._log.warning(
+                    "a listed rollout does not answer",
+                    rollout=rollout.name,
+                    address=rollout.listed.address,
+                    reason=reason,
+                )
             self._retry_at[rollout.name] = time.monotonic() + RETRY_SECONDS
             self._forget(rollout)
 
@@ -254,29 +267,66 @@ class Place:
         """See Sampler."""
         chunks: list[Chunk] = []
         engines = failures = 0
+        lost = False
         while True:
             sampled = tuple(token for chunk in chunks for token in chunk.token_ids)
-            rollout = await self._current(continuing=engines > 0)
+            start = self._request(prompt_token_ids + sampled, sampling, sampled=len(sampled))
             try:
-                more, last = await _stream_of(rollout).sample(
-                    self._request(prompt_token_ids + sampled, sampling, sampled=len(sampled))
-                )
+                more, last = await self._attempt(start, suspect=failures > 0, continuing=lost)
             except RolloutLost as error:
+                lost = True
                 chunks += error.chunks
-                engines += 1
-                failures += not error.drained
-                self._move(rollout)
+                engines += bool(error.chunks)
+                failures = failures + 1 if error.suspicious else 0 if error.chunks else failures
                 if failures == self._rollouts.most_engines:
                     raise RolloutsLost(
-                        f"{failures} rollouts failed during one turn, the last: {error} (actor.most_engines)"
+                        f"{failures} rollouts failed before they had sampled one token, the last: {error} "
+                        "(actor.most_engines)"
                     ) from error
-                continue
-            except NoPlace as error:
-                self._refused(rollout, error)
-                continue
-            except RequestRefused as error:
-                raise SamplingRefused(f"{rollout.name}: {error}") from error
-            return _turn([*chunks, *more, last], last, engines=engines + 1)
+            except NoPlace:
+                pass
+            else:
+                return _turn([*chunks, *more, last], last, engines=engines + 1)
+
+    async def _attempt(
+        self, start: pb.StartSampling, *, suspect: bool, continuing: bool
+    ) -> tuple[tuple[Chunk, ...], Turn]:
+        """Send a request to the rollout of this place; return its chunks and the last one.
+
+        Of the requests that may have ended an engine, one at a time is sent until its first tokens arrive. So
+        a prompt that ends engines is found, and those that happened to be beside it are not blamed.
+        Errors: RolloutLost, NoPlace, SamplingRefused.
+        """
+        if not suspect:
+            return await self._send(await self._current(continuing=continuing), start)
+        began = asyncio.Event()
+        async with self._rollouts.suspects:
+            rollout = await self._current(continuing=continuing)
+            sending = asyncio.create_task(self._send(rollout, start, began=began))
+            try:
+                await began.wait()
+            except asyncio.CancelledError:
+                sending.cancel()
+                raise
+        return await sending
+
+    async def _send(
+        self, rollout: Rollout, start: pb.StartSampling, *, began: asyncio.Event | None = None
+    ) -> tuple[tuple[Chunk, ...], Turn]:
+        """Errors: RolloutLost, NoPlace, SamplingRefused."""
+        try:
+            return await _stream_of(rollout).sample(start, began=began)
+        except RolloutLost:
+            self._move(rollout)
+            raise
+        except NoPlace as error:
+            self._refused(rollout, error)
+            raise
+        except RequestRefused as error:
+            raise SamplingRefused(f"{rollout.name}: {error}") from error
+        finally:
+            if began is not None:
+                began.set()
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """See Sampler."""

@@ -14,8 +14,8 @@ class ActorConfig(Section):
     """Most groups in work in one actor; the rollouts' places bound them too."""
     silence_seconds: float = Field(5.0, gt=0)
     """Silence of a rollout after which its completions continue on another one."""
-    most_engines: int = Field(3, ge=1)
-    """Most rollouts that may fail during one turn. The group is then given up, so that a prompt that ends
-    engines cannot end all of them. Rollouts that drain are not counted."""
+    most_engines: int = Field(2, ge=1)
+    """Most rollouts that may fail, one after the other, before they have sampled one token of a request. The
+    group is then given up, so that a prompt that ends engines cannot end all of them."""
     drain_seconds: float = Field(0.0, ge=0)
     """Time for running groups to finish after SIGTERM; the leases of unfinished groups are returned."""
