@@ -188,7 +188,7 @@ async def test_only_training_groups_are_inserted_with_top_logprobs() -> None:
 async def test_counters_of_lost_and_drained_groups_start_at_zero() -> None:
     async with start_actor() as rig:
         read = rig.metrics.registry.get_sample_value
-        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0] * 5
+        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0] * 6
         assert [read("slipstream_drained_groups_total", {"outcome": end}) for end in DRAINED] == [0, 0]
 
 
@@ -355,6 +355,17 @@ async def test_a_group_that_takes_longer_than_its_bound_is_returned_as_a_fault_a
 
 
 @scenario
+async def test_a_group_that_waited_too_long_for_a_rollout_is_returned_without_a_fault() -> None:
+    async with start_actor([lease(0)], rollout={"group_timeout_seconds": 0.2}) as rig:
+        rig.engine.hold(ids(0))
+        await until(lambda: rig.engine.requests)
+        rig.served.suspend()
+        await until(lambda: rig.replay.returned == ["g0"])
+        assert rig.replay.faults == {}
+        assert metric(rig.metrics, "groups_lost_total", reason="no_rollout") == 1
+
+
+@scenario
 async def test_a_group_may_take_many_times_as_long_as_a_lease_lasts_without_a_heartbeat() -> None:
     async with start_actor([lease(0)], replay={"lease_seconds": 0.2}) as rig:
         gate = rig.engine.hold(ids(0))
@@ -422,6 +433,7 @@ async def test_stopping_returns_unfinished_leases_and_aborts_their_requests() ->
         rig.engine.hold(ids(1))
         rig.engine.hold(ids(2))
         await until(lambda: len(rig.engine.requests) == 6 and rig.inserted() == ["g0"])
+        await until(lambda: metric(rig.metrics, "actor_groups", phase="inserting") == 0)
         await rig.stop()
         assert rig.inserted() == ["g0"]
         assert sorted(rig.replay.returned) == ["g1", "g2"]

@@ -31,7 +31,7 @@ from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
-LOST = ("lease_lost", "group_timeout", "engine_died", "sampling_refused", "unreachable")
+LOST = ("lease_lost", "group_timeout", "no_rollout", "engine_died", "sampling_refused", "unreachable")
 DRAINED = ("finished", "returned")
 
 
@@ -213,7 +213,11 @@ class Actor:
             self._log.debug("inserted", group=lease.group_id, outcome=outcome.value)
         except TimeoutError:
             detail = f"not finished in {self._group_timeout:g} s (rollout.group_timeout_seconds)"
-            await self._return_fault(lease, "group_timeout", detail)
+            if self._served.serving:
+                await self._return_fault(lease, "group_timeout", detail)
+            else:  # the prompt is not at fault
+                self._count_lost(lease, "no_rollout", detail)
+                await self._leasing.return_leases([lease])
         except RolloutsLost as error:
             await self._return_fault(lease, "engine_died", str(error))
         except SamplingRefused as error:
