@@ -92,7 +92,7 @@ ACCEPTED = [
     {"algorithm": {"objective": {"kind": "custom", "function": "my.module:loss"}}},
     {"algorithm": {"advantage": {"function": "my.module:advantage"}}},
     {"rollout": {"group_size": None}},
-    {"rollout": {"environment": "single_turn"}},
+    {"data": {"kind": "addition", "environment": {"kind": "single_turn"}}},
     {"verifier": {"isolation": {"bubblewrap": False}}},  # PyYAML reads `off` so
     {"verifier": {"isolation": {"bubblewrap": "off"}}},  # and editors so
     {"rewards": [{"name": "format", "boxed": True}]},  # the name is the kind

@@ -48,7 +48,7 @@ def test_a_kind_states_its_own_facts(kind: str) -> None:
         assert KINDS[kind].model_fields[facts.sees_group].annotation is bool
 
 
-@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if not KINDS[kind].facts.by_policy))
+@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if KINDS[kind].facts.by_verifier))
 def test_the_verifier_has_the_scorer_of_a_kind(kind: str) -> None:
     name = KINDS[kind].facts.scorer
     assert name is not None
