@@ -147,9 +147,7 @@ async def test_a_prompt_that_ends_engines_is_given_up_after_most_engines() -> No
         for _ in range(3):
             server = await actor.add()
             server.engine.error = EngineDied("the engine is gone")
-        with pytest.raises(
-            RolloutsLost, match=r"2 rollouts failed before.*actor\.most_engines"
-        ):
+        with pytest.raises(RolloutsLost, match=r"2 rollouts failed before.*actor\.most_engines"):
             await ask(actor, "g0", prompts(1)[0])
 
 
