@@ -28,7 +28,7 @@ from slipstream.actor.replay_client import ReplayClient
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.actor.verifier_client import VerifierClient
 from slipstream.learner.policy.tiny import make_tokenizer
-from slipstream.records import Completion, Lease, Outcome, Purpose, Sampling
+from slipstream.records import Group, Lease, Outcome, Purpose, Sampling
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -493,10 +493,10 @@ async def test_an_error_of_a_group_after_the_stop_is_logged(capsys: pytest.Captu
         gate = rig.engine.hold(ids(0))
         await until(lambda: rig.engine.requests)
 
-        def broken(*_: object) -> Completion:
+        async def broken(*_: object) -> Group:
             raise LookupError("no such token")
 
-        rig.actor._sampler._with_text = broken  # type: ignore[method-assign]
+        rig.actor._sampler.score = broken  # type: ignore[method-assign]
         rig.stop_event.set()
         await asyncio.sleep(0.05)
         gate.set()
