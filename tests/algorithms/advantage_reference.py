@@ -1,4 +1,4 @@
-"""Every advantage estimator once more, slowly: loops over Python floats, straight from ALGORITHMS.md, 2.1.
+"""Slow reference implementations of all advantages: loops over Python floats, written from the formulas.
 
 Shares no code and no shortcut with slipstream.algorithms.advantages, so that the two can disagree.
 """

@@ -1,4 +1,4 @@
-"""One thread for the maths: the tensors are small, and threads that wait for each other cost most time."""
+"""Run the maths on one thread: the tensors are small, and synchronising threads would take most time."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Batches for the tests of the loss: ragged ones from a seed, and their way into the packed tensors."""
+"""Batches for the tests of the loss: ragged batches from a seed, and their packed tensors."""
 
 import math
 from collections.abc import Callable
@@ -207,11 +207,11 @@ def top_k_of(batch: Batch) -> TopK:
 
 def run(spec: LossSpec, batch: Batch, *, by_token: bool = False, **arguments: Any) -> Result:
     """Call policy_loss on a batch, and go backward."""
-    given: dict[str, Any] = packed(batch, by_token=by_token) | arguments
-    if isinstance(spec.objective, Dppo) and spec.objective.needs_top_k and "top_k" not in given:
-        given["top_k"] = top_k_of(batch)
-    logprobs = given.pop("logprobs").clone().requires_grad_()
-    out = policy_loss(spec, logprobs=logprobs, **given)
+    arguments_of_loss: dict[str, Any] = packed(batch, by_token=by_token) | arguments
+    if isinstance(spec.objective, Dppo) and spec.objective.needs_top_k and "top_k" not in arguments_of_loss:
+        arguments_of_loss["top_k"] = top_k_of(batch)
+    logprobs = arguments_of_loss.pop("logprobs").clone().requires_grad_()
+    out = policy_loss(spec, logprobs=logprobs, **arguments_of_loss)
     out.loss.backward()
     assert isinstance(logprobs.grad, Tensor)
     return Result(float(out.loss.detach()), logprobs.grad, out)

@@ -1,4 +1,4 @@
-"""The policy loss again, slowly: one float and one loop at a time, written from the formulas, as an oracle.
+"""A slow reference implementation of the policy loss: one float at a time, written from the formulas.
 
 `loss` is the value; with `live` logprobs it is the function whose finite differences are the gradient, since
 whatever a formula stops the gradient of reads the frozen logprob of the token. `gradient` is the closed form.

@@ -1,4 +1,4 @@
-"""Objectives and advantages as a user would write them, right and wrong ones."""
+"""Objectives and advantages as users could write them, correct and wrong ones."""
 
 from typing import Any
 

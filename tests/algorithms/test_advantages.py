@@ -1,4 +1,4 @@
-"""Advantages against numbers worked by hand, and where they are exactly 0."""
+"""Advantages: numbers worked by hand, and cases in which every advantage is exactly 0."""
 
 import math
 from typing import Any
@@ -125,8 +125,8 @@ def test_gopo_gives_ties_their_average_rank_though_they_differ_by_rounding() -> 
 def test_gopo_by_quantile_spaces_ranks_as_a_normal_distribution_does() -> None:
     # G = 4: p = (4.625 - rank) / 4.25 = .8529, .6176, .3824, .1471; Phi^-1: 1.04913, .29931, ...
     # times 2 / 1.04913
-    found = advantages("gopo", [5, 1, 3, 90], [0, 0, 0, 0], mapping="quantile")
-    assert found == pytest.approx([0.57058, -2, -0.57058, 2], abs=1e-4)
+    result = advantages("gopo", [5, 1, 3, 90], [0, 0, 0, 0], mapping="quantile")
+    assert result == pytest.approx([0.57058, -2, -0.57058, 2], abs=1e-4)
     # G = 2 has its two ends only, and equal rewards have 0
     assert advantages("gopo", [0, 1], [0, 0], mapping="quantile") == pytest.approx([-2.0, 2.0])
     assert advantages("gopo", [7, 7, 7, 7], [0, 0, 0, 0], mapping="quantile") == [0.0, 0.0, 0.0, 0.0]
@@ -246,7 +246,7 @@ def test_the_coefficient_of_a_penalty_cancels_where_the_estimator_takes_out_the_
 ) -> None:
     # one group of rewards 0, one of 0, 1; penalties 3, 1, -6 and 2, 0, times .1 and .001
     reward_B, penalty_B = torch.tensor([0.0, 0, 0, 0, 1]), torch.tensor([3.0, 1, -6, 2, 0])
-    found = [
+    result = [
         group_advantages(
             advantage,
             torch.stack([reward_B, -penalty_B], dim=1).double(),
@@ -257,8 +257,8 @@ def test_the_coefficient_of_a_penalty_cancels_where_the_estimator_takes_out_the_
         )[:3]
         for coefficient in (0.1, 0.001)
     ]
-    largest = [float(advantage_B.abs().max()) for advantage_B in found]
+    largest = [float(advantage_B.abs().max()) for advantage_B in result]
     if resolve_advantage(advantage).scale_of_groups is not None:
-        assert found[0].tolist() == pytest.approx(found[1].tolist(), rel=2e-3)
+        assert result[0].tolist() == pytest.approx(result[1].tolist(), rel=2e-3)
     else:
         assert largest[1] < largest[0] / 10

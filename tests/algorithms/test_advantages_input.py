@@ -1,4 +1,4 @@
-"""What group_advantages refuses, by the name of the argument, and the smallest input that it takes."""
+"""group_advantages: the errors for wrong arguments, and the smallest valid input."""
 
 import math
 from typing import Any

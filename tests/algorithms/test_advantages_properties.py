@@ -1,4 +1,4 @@
-"""Advantages against a slow reference on random ragged groups, and the identities of ALGORITHMS.md, 3.11."""
+"""Advantages against a slow reference on random ragged groups, and identities between advantages."""
 
 import math
 from dataclasses import replace
@@ -80,14 +80,14 @@ def test_the_order_of_completions_does_not_matter(spec: Advantage, case: Case, r
 def test_a_withheld_completion_has_zero_and_is_absent_from_every_statistic(
     spec: Advantage, case: Case
 ) -> None:
-    known = torch.nonzero(~rewards_of(case).isnan().any(dim=1)).squeeze(1)
-    alone = {group for group in case.groups if sum(case.groups[int(i)] == group for i in known) == 1}
+    scored = torch.nonzero(~rewards_of(case).isnan().any(dim=1)).squeeze(1)
+    alone = {group for group in case.groups if sum(case.groups[int(i)] == group for i in scored) == 1}
     result = estimate(spec, case)
-    assert bool((result[~torch.isin(torch.arange(len(result)), known)] == 0).all())
+    assert bool((result[~torch.isin(torch.arange(len(result)), scored)] == 0).all())
     if spec.needs_groups:  # one that is alone when the withheld are gone would be refused
-        known = torch.tensor([int(i) for i in known if case.groups[int(i)] not in alone], dtype=torch.long)
+        scored = torch.tensor([int(i) for i in scored if case.groups[int(i)] not in alone], dtype=torch.long)
         assert all(result[i] == 0 for i, group in enumerate(case.groups) if group in alone)
-    close(estimate(spec, case, order=known), result[known])
+    close(estimate(spec, case, order=scored), result[scored])
 
 
 @pytest.mark.parametrize("spec", [*GROUP_CENTRED, Opo(), ReinforcePp(weighting="token")], ids=repr)

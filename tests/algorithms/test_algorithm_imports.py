@@ -1,4 +1,4 @@
-"""The specifications load without torch, and the room's names are what they say."""
+"""The specifications load without torch, and every name that the package exports exists."""
 
 import os
 import subprocess

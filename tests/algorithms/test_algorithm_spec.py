@@ -1,4 +1,4 @@
-"""Specifications refuse what they do not mean, alone, from a mapping, and inside a pydantic model."""
+"""Specifications refuse invalid fields: constructed, parsed from a mapping, and in a pydantic model."""
 
 import math
 from typing import Annotated, Any

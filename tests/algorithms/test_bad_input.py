@@ -1,4 +1,4 @@
-"""What policy_loss is given wrongly: a ValueError that names the argument, what it got and what it needs."""
+"""policy_loss raises ValueError for wrong arguments: it names the argument, its value and valid values."""
 
 from typing import Any
 

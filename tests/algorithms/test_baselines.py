@@ -1,4 +1,4 @@
-"""Running baselines: numbers worked by hand, before and after a batch, and the way through a checkpoint."""
+"""Running baselines: numbers worked by hand, before and after a batch, and saved in a checkpoint."""
 
 import json
 import math
@@ -41,8 +41,8 @@ def test_the_first_batch_is_centred_and_the_second_is_judged_by_the_first() -> N
     baselines, keys, ids = RunningBaselines(), ["sums", "sums"], torch.tensor([0, 1])
     seen = []
     for rewards in ([3.0, 1.0], [4.0, 4.0]):
-        known = torch.tensor(baselines.of(keys, rewards), dtype=torch.float64)
-        advantages = group_advantages({"kind": "ema"}, torch.tensor(rewards), ids, baselines=known)
+        baselines_B = torch.tensor(baselines.of(keys, rewards), dtype=torch.float64)
+        advantages = group_advantages({"kind": "ema"}, torch.tensor(rewards), ids, baselines=baselines_B)
         seen.append(advantages.tolist())
         baselines = baselines.after(keys, rewards, 0.5)
     assert seen == [[1.0, -1.0], [2.0, 2.0]]

@@ -1,4 +1,4 @@
-"""Corrections: each weight or mask against the slow reference, numbers by hand, and what they leave alone."""
+"""Corrections: each weight or mask against the slow reference and numbers by hand, and unchanged tokens."""
 
 import math
 from dataclasses import replace
@@ -323,12 +323,12 @@ def test_the_bound_of_m2po_over_the_whole_batch_makes_microbatches_agree(scope: 
         advantages=tensors["advantages"],
         mask=tensors["mask"],
     )
-    whole, counts = run(spec, batch), counts_of(batch)
+    unsplit, counts = run(spec, batch), counts_of(batch)
     halves: list[Tensor] = [
         run(spec, batch[part], counts=share(counts, range(20)[part]), m2po_limit=limit).gradient
         for part in (slice(0, 7), slice(7, 20))
     ]
-    torch.testing.assert_close(torch.cat(halves), whole.gradient)
+    torch.testing.assert_close(torch.cat(halves), unsplit.gradient)
     expected = reference.harmful_limit if scope == "harmful" else reference.drift_limit
     assert limit == pytest.approx(expected(0.03, batch))
 

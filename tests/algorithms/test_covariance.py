@@ -1,4 +1,4 @@
-"""Covariances of tokens, the tokens that are drawn by them, and the two parts of a loss that use them."""
+"""Covariances of tokens, the tokens selected by covariance, and the two loss terms that use the selection."""
 
 import math
 from dataclasses import replace
@@ -17,8 +17,10 @@ OBJECTIVES: list[Objective] = [Is(), PpoClip(anchor="batch"), Cispo(), Gspo(), D
 
 def test_the_covariance_of_a_token_is_the_product_of_its_two_deviations() -> None:
     # l -1, -3, -2 with mean -2; A 2, -1, -1 with mean 0: 1 * 2, -1 * -1, 0 * -1; their mean is the covariance
-    found = token_covariances(torch.tensor([-1.0, -3.0, -2.0]), torch.tensor([2.0, -1.0, -1.0]), (-2.0, 0.0))
-    assert found.tolist() == [2.0, 1.0, 0.0]
+    covariances = token_covariances(
+        torch.tensor([-1.0, -3.0, -2.0]), torch.tensor([2.0, -1.0, -1.0]), (-2.0, 0.0)
+    )
+    assert covariances.tolist() == [2.0, 1.0, 0.0]
     shifted = token_covariances(torch.tensor([-1.0, -3.0]), torch.tensor([3.0, 1.0]), (-2.0, 2.0))
     assert shifted.tolist() == [1.0, 1.0]
     with pytest.raises(ValueError, match=r"advantages: got shape \[2\], needs \[3\]"):

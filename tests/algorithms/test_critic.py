@@ -38,13 +38,13 @@ def computed(
     """The loss, and its gradient by each value."""
     leaf = tensor(values).requires_grad_()
     mask_T = tensor([1.0] * len(values) if mask is None else mask)
-    found = value_loss(leaf, tensor(old), tensor(returns), mask_T, **options)
-    (gradient,) = torch.autograd.grad(found.loss, leaf)
-    return found, gradient.tolist()
+    loss = value_loss(leaf, tensor(old), tensor(returns), mask_T, **options)
+    (gradient,) = torch.autograd.grad(loss.loss, leaf)
+    return loss, gradient.tolist()
 
 
-def metrics(found: ValueLoss) -> dict[str, float]:
-    return finalize_values(found.sums)
+def metrics(loss: ValueLoss) -> dict[str, float]:
+    return finalize_values(loss.sums)
 
 
 def test_the_loss_and_its_gradient_of_four_tokens() -> None:
@@ -54,40 +54,40 @@ def test_the_loss_and_its_gradient_of_four_tokens() -> None:
     # v 1.5, R 1: 0.25, clipped at 1.2: 0.04; moved away, so 0.25 counts;          gradient 0.5
     # v 0.5, R 0.9: 0.16, clipped at 0.8: 0.01; passed the return, so 0.16 counts; gradient -0.4
     # sum 0.81 + 0.64 + 0.25 + 0.16 = 1.86, half of it over 4 tokens: 0.2325
-    found, gradient = computed([1.1, 1.5, 1.5, 0.5], [1.0] * 4, [2.0, 2.0, 1.0, 0.9], clip_range=0.2)
-    assert found.loss.item() == pytest.approx(0.2325)
+    result, gradient = computed([1.1, 1.5, 1.5, 0.5], [1.0] * 4, [2.0, 2.0, 1.0, 0.9], clip_range=0.2)
+    assert result.loss.item() == pytest.approx(0.2325)
     assert gradient == pytest.approx([-0.225, 0.0, 0.125, -0.1])
-    assert metrics(found)["value_loss"] == pytest.approx(0.2325)
-    assert metrics(found)["value_clip_fraction"] == 0.25
+    assert metrics(result)["value_loss"] == pytest.approx(0.2325)
+    assert metrics(result)["value_clip_fraction"] == 0.25
 
 
 def test_without_a_clip_it_is_half_the_mean_squared_error() -> None:
-    found, gradient = computed([1.5, 0.0], [1.0, 9.0], [2.0, 4.0], clip_range=None)
-    assert found.loss.item() == (0.25 + 16.0) / 4
+    result, gradient = computed([1.5, 0.0], [1.0, 9.0], [2.0, 4.0], clip_range=None)
+    assert result.loss.item() == (0.25 + 16.0) / 4
     assert gradient == [-0.25, -2.0]
-    assert metrics(found)["value_clip_fraction"] == 0.0
+    assert metrics(result)["value_clip_fraction"] == 0.0
 
 
 def test_masked_tokens_are_ignored_whatever_they_hold_and_stay_in_the_divisor() -> None:
     counts = Counts(tokens=4, sequences=1)
-    found, gradient = computed(
+    result, gradient = computed(
         [NAN, 1.0, math.inf], [NAN, 0.0, 1.0], [0.0, 3.0, NAN], [0, 1, 0], counts=counts, clip_range=None
     )
-    assert found.loss.item() == 0.5 * 4.0 / 4
+    assert result.loss.item() == 0.5 * 4.0 / 4
     assert gradient == [0.0, -0.5, 0.0]
-    assert metrics(found)["value_loss"] == 2.0  # of the one token that trained
+    assert metrics(result)["value_loss"] == 2.0  # of the one token that trained
 
 
 def test_no_token_at_all_is_a_loss_of_0() -> None:
-    found, gradient = computed([1.0], [1.0], [2.0], [0])
-    assert (found.loss.item(), gradient) == (0.0, [0.0])
-    assert all(math.isnan(value) for value in metrics(found).values())
+    result, gradient = computed([1.0], [1.0], [2.0], [0])
+    assert (result.loss.item(), gradient) == (0.0, [0.0])
+    assert all(math.isnan(value) for value in metrics(result).values())
 
 
 def test_a_value_that_is_not_finite_makes_a_loss_and_a_gradient_that_are_not() -> None:
     for values, returns in (([NAN, 1.0], [0.0, 0.0]), ([0.0, 1.0], [NAN, 0.0])):
-        found, gradient = computed(values, [0.0, 0.0], returns)
-        assert math.isnan(found.loss.item())
+        result, gradient = computed(values, [0.0, 0.0], returns)
+        assert math.isnan(result.loss.item())
         assert math.isnan(gradient[0])
 
 
@@ -114,9 +114,9 @@ def test_the_loss_is_that_of_a_loop(seed: int, size: int, clip: float | None) ->
     random = Random(seed)
     values, old, returns = ([random.gauss(0, 0.5) for _ in range(size)] for _ in range(3))
     mask = [1.0, *(float(random.random() < 0.7) for _ in range(size - 1))]
-    found, gradient = computed(values, old, returns, mask, clip_range=clip)
+    result, gradient = computed(values, old, returns, mask, clip_range=clip)
     loss, slopes = slow(values, old, returns, mask, clip)
-    assert found.loss.item() == pytest.approx(loss, rel=1e-9)
+    assert result.loss.item() == pytest.approx(loss, rel=1e-9)
     assert gradient == pytest.approx(slopes, rel=1e-9, abs=1e-12)
 
 
@@ -138,21 +138,21 @@ def test_parts_of_a_batch_add_up_to_the_whole(seed: int, cut: int) -> None:
     columns = [[random.gauss(0, 1) for _ in range(20)] for _ in range(3)]
     mask = [float(random.random() < 0.7) for _ in range(20)]
     counts = Counts(tokens=20, sequences=2)
-    whole, gradient = computed(*columns, mask, counts=counts)
+    unsplit, gradient = computed(*columns, mask, counts=counts)
     parts = [
         computed(*(column[piece] for column in columns), mask[piece], counts=counts)
         for piece in (slice(0, cut), slice(cut, 20))
     ]
-    assert whole.loss.item() == pytest.approx(sum(part.loss.item() for part, _ in parts), rel=1e-12)
+    assert unsplit.loss.item() == pytest.approx(sum(part.loss.item() for part, _ in parts), rel=1e-12)
     assert gradient == pytest.approx(parts[0][1] + parts[1][1], rel=1e-12)
     together = finalize_values(merge(part.sums for part, _ in parts))
-    assert together == pytest.approx(metrics(whole), rel=1e-9, nan_ok=True)
+    assert together == pytest.approx(metrics(unsplit), rel=1e-9, nan_ok=True)
 
 
 def test_explained_variance_of_three_returns() -> None:
     # R 0, 2, 4: squares around the mean 8; R - v_old = -1, 1, 0: 2. 1 - 2 / 8, whatever v is now.
-    found, _ = computed([9.0, 9.0, 9.0], [1.0, 1.0, 4.0], [0.0, 2.0, 4.0])
-    assert metrics(found)["explained_variance"] == pytest.approx(0.75)
+    result, _ = computed([9.0, 9.0, 9.0], [1.0, 1.0, 4.0], [0.0, 2.0, 4.0])
+    assert metrics(result)["explained_variance"] == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_explained_variance_of_three_returns() -> None:
     ],
 )
 def test_explained_variance_tells_good_critics_from_bad_ones(old: list[float], expected: float) -> None:
-    found, _ = computed([0.0] * 3, old, [0.0, 2.0, 4.0])
-    assert metrics(found)["explained_variance"] == pytest.approx(expected)
+    result, _ = computed([0.0] * 3, old, [0.0, 2.0, 4.0])
+    assert metrics(result)["explained_variance"] == pytest.approx(expected)
 
 
 def test_of_equal_returns_no_variance_is_explained() -> None:
-    found, _ = computed([0.0] * 3, [0.1, 0.2, 0.3], [0.1 * 3, 0.3, 0.3])
-    assert math.isnan(metrics(found)["explained_variance"])
+    result, _ = computed([0.0] * 3, [0.1, 0.2, 0.3], [0.1 * 3, 0.3, 0.3])
+    assert math.isnan(metrics(result)["explained_variance"])
 
 
 def test_a_run_without_a_critic_has_no_metrics_of_one() -> None:
@@ -179,19 +179,19 @@ def test_a_run_without_a_critic_has_no_metrics_of_one() -> None:
 
 
 def test_the_reward_of_a_sequence_arrives_at_its_last_token() -> None:
-    found = final_rewards(torch.tensor([1.0, 2.0, -1.0]), torch.tensor([0, 0, 1, 2, 2, 2]))
-    assert found.tolist() == [0.0, 1.0, 2.0, 0.0, 0.0, -1.0]
+    rewards_T = final_rewards(torch.tensor([1.0, 2.0, -1.0]), torch.tensor([0, 0, 1, 2, 2, 2]))
+    assert rewards_T.tolist() == [0.0, 1.0, 2.0, 0.0, 0.0, -1.0]
 
 
 def test_whitened_numbers_have_mean_0_and_deviation_1_over_all_parts() -> None:
     # 1, 3 and 5, 7: mean 4, squares of what is left 9 + 1 + 1 + 9 = 20, over 3: 6.6667, root 2.5820
     parts = [tensor([1.0, 3.0, NAN]), tensor([5.0, 7.0])]
     masks = [torch.tensor([1, 1, 0]), torch.tensor([1, 1])]
-    whole = torch.stack([moments(p, m) for p, m in zip(parts, masks, strict=True)]).sum(0)
-    assert whole.tolist() == [4.0, 16.0, 84.0]
-    assert whiten(parts[0], whole, epsilon=1e-9)[:2].tolist() == pytest.approx([-1.1618950, -0.3872983])
-    assert whiten(parts[1], whole, epsilon=1e-9).tolist() == pytest.approx([0.3872983, 1.1618950])
-    assert whiten(tensor([7.0]), whole, epsilon=1.0).tolist() == pytest.approx([3 / 3.5819889])
+    all_moments = torch.stack([moments(p, m) for p, m in zip(parts, masks, strict=True)]).sum(0)
+    assert all_moments.tolist() == [4.0, 16.0, 84.0]
+    assert whiten(parts[0], all_moments, epsilon=1e-9)[:2].tolist() == pytest.approx([-1.1618950, -0.3872983])
+    assert whiten(parts[1], all_moments, epsilon=1e-9).tolist() == pytest.approx([0.3872983, 1.1618950])
+    assert whiten(tensor([7.0]), all_moments, epsilon=1.0).tolist() == pytest.approx([3 / 3.5819889])
 
 
 def test_equal_numbers_and_a_single_one_are_whitened_to_nothing() -> None:

@@ -1,4 +1,4 @@
-"""GSPO for stale data: the band holds the learner's own steps, the weight what came before them."""
+"""decoupled_gspo: the band bounds the learner's own updates, and a weight corrects the staleness."""
 
 import math
 from typing import Any
@@ -58,8 +58,8 @@ def test_within_the_band_the_gradient_is_that_of_the_whole_ratio_to_the_rollout(
     prox_T = noise(0.3) - 4
     l_T, mu_T = prox_T + noise(0.0005), prox_T + noise(0.2)
     out, decoupled_T = loss_and_gradient({"preset": "decoupled_gspo"}, l_T, prox_T, mu_T)
-    whole = {"preset": "gspo", "objective": {"kind": "gspo", "clip_low": None, "clip_high": None}}
-    _, whole_T = loss_and_gradient(whole, l_T, prox_T, mu_T)
+    unclipped = {"preset": "gspo", "objective": {"kind": "gspo", "clip_low": None, "clip_high": None}}
+    _, whole_T = loss_and_gradient(unclipped, l_T, prox_T, mu_T)
     assert out.metrics["out_of_band_fraction_low"] == out.metrics["out_of_band_fraction_high"] == 0
     assert float(whole_T.abs().std()) > 0.1 * float(whole_T.abs().mean())
     torch.testing.assert_close(decoupled_T, whole_T)

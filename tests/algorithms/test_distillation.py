@@ -1,4 +1,4 @@
-"""On-policy distillation: numbers by hand, exact enumeration over a vocabulary, and what is refused."""
+"""On-policy distillation: numbers by hand, exact enumeration over a vocabulary, and refused combinations."""
 
 import math
 from typing import Any
@@ -59,7 +59,7 @@ def loss_of(
     assert spec.distillation is not None
     tokens = sampled_T.shape[0]
     logprobs = policy_TV.gather(1, sampled_T[:, None]).squeeze(1)
-    given = {
+    batch_arguments = {
         "rollout_logprobs": logprobs.detach(),
         "old_logprobs": logprobs.detach(),
         "ref_logprobs": logprobs.detach() - 0.3,
@@ -68,7 +68,7 @@ def loss_of(
         "sequence_ids": torch.zeros(tokens, dtype=torch.long),
         "taught": taught_of(policy_TV, teacher_TV, sampled_T, k=spec.distillation.resolved_top_k),
     }
-    return policy_loss(spec, logprobs=logprobs, **(given | arguments))
+    return policy_loss(spec, logprobs=logprobs, **(batch_arguments | arguments))
 
 
 def random_logits(seed: int, *shape: int) -> Tensor:
@@ -121,8 +121,8 @@ def test_a_divergence_adds_its_value_and_its_slopes(
     assert top_TK.grad is not None
     assert logprobs.grad is not None
     assert float(out.loss.detach()) == pytest.approx(3 * value, abs=1e-12)
-    found = [*top_TK.grad[0].tolist(), *logprobs.grad.tolist()]
-    assert found == pytest.approx([3 * slope for slope in slopes], abs=1e-12)
+    gradients = [*top_TK.grad[0].tolist(), *logprobs.grad.tolist()]
+    assert gradients == pytest.approx([3 * slope for slope in slopes], abs=1e-12)
 
 
 def test_a_sampled_token_among_the_teachers_is_counted_once() -> None:
@@ -281,11 +281,11 @@ def test_a_rest_at_its_floor_does_not_move(
         teacher_logprobs_TK=log(teacher)[None],
         sampled_TK=torch.tensor([[False, True]]),
     )
-    found = divergence_term(
+    result = divergence_term(
         Distillation(kind=kind, top_k=2), policy[1:], Taught(logprobs_T=log(teacher)[1:], top=top)
     )
-    assert found.slope_TK[0].tolist() == pytest.approx(slopes, abs=1e-12)
-    assert found.term.slope_T.tolist() == [0.0]
+    assert result.slope_TK[0].tolist() == pytest.approx(slopes, abs=1e-12)
+    assert result.term.slope_T.tolist() == [0.0]
 
 
 def test_float32_logprobs_give_the_gradient_of_float64() -> None:
@@ -294,12 +294,12 @@ def test_float32_logprobs_give_the_gradient_of_float64() -> None:
     sampled_T = torch.zeros(64, dtype=torch.long)
     for kind in KINDS:
         spec = spec_of(Is(), distillation=Distillation(kind=kind, top_k=8))
-        found = []
+        results = []
         for dtype in (torch.float32, torch.float64):
             inputs = logits_TV.to(dtype).requires_grad_()
             out = loss_of(spec, inputs.log_softmax(1), teacher_TV.to(dtype).log_softmax(1), sampled_T)
-            found.append(torch.autograd.grad(out.loss, inputs)[0].double())
-        assert float((found[0] - found[1]).norm() / found[1].norm()) < 0.01
+            results.append(torch.autograd.grad(out.loss, inputs)[0].double())
+        assert float((results[0] - results[1]).norm() / results[1].norm()) < 0.01
 
 
 def tokens_of(

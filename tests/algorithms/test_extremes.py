@@ -1,4 +1,4 @@
-"""Log ratios of ±80, batches without tokens, without advantage or spread: finite, exact where stated."""
+"""Extreme input (log ratios of ±80, no tokens, equal advantages): finite results, exact where stated."""
 
 import math
 from dataclasses import replace
@@ -176,9 +176,9 @@ def test_a_batch_in_which_nothing_trains_is_zero_with_zero_gradient(objective: O
 def test_a_batch_of_no_tokens_is_zero(objective: Objective) -> None:
     tensors: dict[str, Any] = {name: tensor[:0] for name, tensor in packed(make_batch(1)).items()}
     tensors["logprobs"].requires_grad_()
-    whole = top_k_of(make_batch(1))
+    one_sequence = top_k_of(make_batch(1))
     names = ("logprobs_TK", "rollout_logprobs_TK", "sampled_TK")
-    top_k = replace(whole, **{name: getattr(whole, name)[:0] for name in names})
+    top_k = replace(one_sequence, **{name: getattr(one_sequence, name)[:0] for name in names})
     out = policy_loss(spec_of(objective), top_k=top_k, **tensors)
     out.loss.backward()
     assert float(out.loss.detach()) == 0.0

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation against numbers worked by hand, a loop, and ALGORITHMS.md, 3.14."""
+"""Generalised advantage estimation against numbers worked by hand and a loop."""
 
 import math
 from collections.abc import Sequence

@@ -153,15 +153,15 @@ def call(spec: LossSpec, tensors: dict[str, Any]) -> Callable[[], object]:
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_call_waits_five_times_at_most(operations: ModuleType, name: str, size: str) -> None:
     tensors = arguments_of(LOSSES[name], size)
-    found = operations.operations_of(call(LOSSES[name], tensors))
-    assert 1 <= found.synchronisations <= MOST, found.waits
+    operations_of_call = operations.operations_of(call(LOSSES[name], tensors))
+    assert 1 <= operations_of_call.synchronisations <= MOST, operations_of_call.waits
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_longer_row_waits_no_more_often(operations: ModuleType, name: str) -> None:
     spec = LOSSES[name]
-    found = [operations.operations_of(call(spec, arguments_of(spec, size))).waits for size in SIZES]
-    assert found[0] == found[1]
+    waits = [operations.operations_of(call(spec, arguments_of(spec, size))).waits for size in SIZES]
+    assert waits[0] == waits[1]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -175,8 +175,8 @@ def test_with_layout_counts_and_tally_a_call_waits_once(
     counts: Counts = count(tensors["mask"], tensors["sequence_ids"], tensors.pop("group_ids"))
     layout = lay_out(tensors.pop("mask"), tensors.pop("sequence_ids"))
     tensors |= {"layout": layout, "counts": counts, "tally": Tally(torch.device("cpu"))}
-    found = operations.operations_of(call(spec, tensors))
-    assert found.waits == {"tolist": 1}
+    operations_of_call = operations.operations_of(call(spec, tensors))
+    assert operations_of_call.waits == {"tolist": 1}
 
 
 NUMBERS = torch.arange(4)
@@ -213,5 +213,5 @@ def test_the_counter_sees_no_wait_in_arithmetic(operations: ModuleType) -> None:
         picked = torch.where(MASK, NUMBERS, 0)[NUMBERS] + NUMBERS.sort().values.to(torch.float32).long()
         return picked.clamp(min=1).sum().double(), picked[1:3], NUMBERS.to(picked)
 
-    found = operations.operations_of(step)
-    assert (found.synchronisations, found.operations > 5) == (0, True)
+    operations_of_call = operations.operations_of(step)
+    assert (operations_of_call.synchronisations, operations_of_call.operations > 5) == (0, True)

@@ -142,7 +142,7 @@ def test_an_own_ppo_clip_has_the_gradient_and_the_metrics_of_the_built_in_one() 
     torch.manual_seed(1)
     logprobs = (-torch.rand(40, dtype=torch.float64) - 0.5).requires_grad_()
     own = {"function": f"{OWN}:ppo"}
-    found = []
+    results = []
     for objective in ({"kind": "ppo_clip"}, own):
         out = policy_loss(
             resolve_loss({"objective": objective, "aggregation": "token_mean"}),
@@ -153,11 +153,11 @@ def test_an_own_ppo_clip_has_the_gradient_and_the_metrics_of_the_built_in_one() 
             sequence_ids=torch.arange(40) // 20,
         )
         (gradient,) = torch.autograd.grad(out.loss, logprobs)
-        found.append((float(out.loss.detach()), gradient, out.metrics))
-    assert found[0][0] == pytest.approx(found[1][0])
-    torch.testing.assert_close(found[0][1], found[1][1])
+        results.append((float(out.loss.detach()), gradient, out.metrics))
+    assert results[0][0] == pytest.approx(results[1][0])
+    torch.testing.assert_close(results[0][1], results[1][1])
     for name in ("clip_fraction_low", "clip_fraction_high"):
-        assert found[0][2][name] == found[1][2][name] > 0
+        assert results[0][2][name] == results[1][2][name] > 0
 
 
 def test_an_own_advantage_is_that_of_the_function_and_0_where_a_reward_was_withheld() -> None:

@@ -1,4 +1,4 @@
-"""Each kind of an axis is declared once, and a place that is forgotten is an error here."""
+"""Each kind of objective, advantage and correction is declared once; tables without a new kind fail here."""
 
 import re
 from dataclasses import fields
@@ -76,11 +76,11 @@ def test_a_band_where_none_belongs_is_explained(kind: str) -> None:
 
 def limits() -> dict[float, list[str]]:
     """Limit of the clip fraction → objectives, from the declarations."""
-    found: dict[float, list[str]] = {}
+    objectives_by_limit: dict[float, list[str]] = {}
     for name, cls in OBJECTIVES.items():
         if cls.clip_fraction_limit is not None:
-            found.setdefault(cls.clip_fraction_limit, []).append(name)
-    return found
+            objectives_by_limit.setdefault(cls.clip_fraction_limit, []).append(name)
+    return objectives_by_limit
 
 
 def test_the_alert_on_clipping_has_the_limits_of_the_objectives() -> None:

@@ -1,4 +1,4 @@
-"""Expected gradients of the KL terms over every answer of a tabular policy, against that of the divergence.
+"""Expected gradients of the KL terms, over all answers of a tabular policy, equal the divergence's gradient.
 
 The policy is a table of logits, so an expectation is a sum over all answers: no sampling.
 """

@@ -1,4 +1,4 @@
-"""A row's layout: what it knows, where it cuts, what it refuses; and losses that are given one."""
+"""The layout of a row: sequence boundaries, cuts, invalid layouts, and losses with a layout as argument."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The policy loss of ragged packed batches against the slow reference, and what must not change it."""
+"""The policy loss of ragged packed batches: the slow reference, and changes that must not change the loss."""
 
 import math
 from dataclasses import replace
@@ -159,11 +159,11 @@ def test_the_order_of_the_sequences_changes_nothing(objective: Objective, data: 
     batch, spec = data.draw(batches()), spec_of(objective, kind)
     order = list(range(len(batch)))
     Random(data.draw(st.integers(0, 99))).shuffle(order)
-    whole, shuffled = run(spec, batch), run(spec, [batch[i] for i in order])
-    close([shuffled.loss], [whole.loss])
-    parts = gradients_of(batch, whole.gradient)
+    unsplit, shuffled = run(spec, batch), run(spec, [batch[i] for i in order])
+    close([shuffled.loss], [unsplit.loss])
+    parts = gradients_of(batch, unsplit.gradient)
     close(shuffled.gradient, torch.cat([parts[i] for i in order]))
-    assert shuffled.out.metrics == pytest.approx(whole.out.metrics)
+    assert shuffled.out.metrics == pytest.approx(unsplit.out.metrics)
 
 
 @objectives
@@ -172,12 +172,12 @@ def test_the_order_of_the_sequences_changes_nothing(objective: Objective, data: 
 def test_a_split_into_microbatches_changes_nothing(objective: Objective, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(aggregations_of(objective)))
     batch, spec = data.draw(batches()), spec_of(objective, kind)
-    whole, counts = run(spec, batch), counts_of(batch)
+    unsplit, counts = run(spec, batch), counts_of(batch)
     cuts = sorted({0, len(batch), *data.draw(st.lists(st.integers(0, len(batch)), max_size=4))})
     parts = [run(spec, batch[a:b], counts=share(counts, range(a, b))) for a, b in pairwise(cuts)]
-    close([sum(part.loss for part in parts)], [whole.loss])
-    close(torch.cat([part.gradient for part in parts]), whole.gradient)
-    assert finalize(merge(part.out.sums for part in parts)) == pytest.approx(whole.out.metrics)
+    close([sum(part.loss for part in parts)], [unsplit.loss])
+    close(torch.cat([part.gradient for part in parts]), unsplit.gradient)
+    assert finalize(merge(part.out.sums for part in parts)) == pytest.approx(unsplit.out.metrics)
 
 
 @objectives

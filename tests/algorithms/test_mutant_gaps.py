@@ -1,4 +1,4 @@
-"""Single numbers that only wrong formulas get wrong: one token each, or two, worked by hand."""
+"""One or two tokens worked by hand, with numbers for which a wrong formula gives another result."""
 
 import math
 from typing import Any
@@ -85,14 +85,14 @@ RATIOS_T = torch.tensor([0.5, 2.0, 8.0, 1.0, 3.0], dtype=torch.float64)
 
 def five_tokens(spec: dict[str, Any], **arguments: Any) -> PolicyLoss:
     """r = 1/2, 2, 8, 1 with A = -1, 1, -1, 1 in sequences of their own, and one token under the mask."""
-    given = {
+    batch_arguments = {
         "logprobs": RATIOS_T.log(),
         "rollout_logprobs": torch.zeros(5, dtype=torch.float64),
         "advantages": torch.tensor([-1.0, 1.0, -1.0, 1.0, 1.0]),
         "mask": torch.tensor([1, 1, 1, 1, 0]),
         "sequence_ids": torch.arange(5),
     }
-    return policy_loss(NO_TERMS | spec, **(given | arguments))
+    return policy_loss(NO_TERMS | spec, **(batch_arguments | arguments))
 
 
 def test_an_infinite_logprob_shows_though_the_clamp_hides_it() -> None:

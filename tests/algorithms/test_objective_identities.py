@@ -1,4 +1,4 @@
-"""What must be equal, bounded or of one sign between objectives, whatever the numbers."""
+"""Identities between objectives for arbitrary numbers: equal values, bounds, and signs."""
 
 import math
 from dataclasses import replace

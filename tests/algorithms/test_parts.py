@@ -1,4 +1,4 @@
-"""A microbatch goes through in parts of whole sequences, and nothing shows where it was cut."""
+"""A microbatch is processed in parts of whole sequences; the result does not depend on the cuts."""
 
 from typing import Any
 
@@ -31,15 +31,15 @@ def whole(batch: Batch, size: int, *, by_token: bool = False) -> Packed:
 def test_parts_put_together_are_the_microbatch(seed: int, sequences: int, size: int, by_token: bool) -> None:
     batch = ragged(seed, sequences=sequences, by_token=by_token)
     given_to = whole(batch, size, by_token=by_token)
-    found = list(parts(given_to))
+    made_parts = list(parts(given_to))
     for name in ("logprobs", "rollout_logprobs", "mask", "staleness", "advantages"):
-        rejoined = torch.cat([getattr(part.packed, name) for part in found])
+        rejoined = torch.cat([getattr(part.packed, name) for part in made_parts])
         assert torch.equal(rejoined, getattr(given_to, name)), name
-    ids = torch.cat([part.packed.sequence_ids + part.sequences.start for part in found])
+    ids = torch.cat([part.packed.sequence_ids + part.sequences.start for part in made_parts])
     assert torch.equal(ids, given_to.sequence_ids)
-    assert all(part.packed.sequence_ids[0] == 0 for part in found)
+    assert all(part.packed.sequence_ids[0] == 0 for part in made_parts)
     longest = max(len(sequence.tokens) for sequence in batch)
-    assert all(part.packed.logprobs.shape[0] < size + longest for part in found)
+    assert all(part.packed.logprobs.shape[0] < size + longest for part in made_parts)
 
 
 def test_a_sequence_longer_than_a_part_stays_whole() -> None:

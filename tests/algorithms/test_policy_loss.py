@@ -1,4 +1,4 @@
-"""The policy loss as a caller sees it: a loss by hand, over-age tokens, counts, both forms of a spec."""
+"""policy_loss: a loss worked by hand, over-age tokens, counts, and both forms of a specification."""
 
 import math
 from dataclasses import replace

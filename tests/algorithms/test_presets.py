@@ -1,4 +1,4 @@
-"""Presets are what their papers say, and a key beside one replaces exactly its part."""
+"""Presets equal the papers' recipes, and a key beside a preset replaces exactly one part of it."""
 
 import re
 from dataclasses import replace

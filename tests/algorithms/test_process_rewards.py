@@ -32,14 +32,14 @@ def test_process_reward_is_a_loop_over_the_steps_of_each_sequence(how: Any, step
     ids = torch.tensor([index for index, _ in steps], dtype=torch.long)
     for index, reward in enumerate(process_reward(scores, ids, how, 6).tolist()):
         own = [score for step, score in steps if step == index]
-        known = how == "last" or not any(map(math.isnan, own))
+        is_known = how == "last" or not any(map(math.isnan, own))
         combine = {
             "last": lambda x: x[-1],
             "mean": lambda x: sum(x) / len(x),
             "min": min,
             "product": math.prod,
         }[how]
-        expected = combine(own) if own and known else NAN
+        expected = combine(own) if own and is_known else NAN
         assert reward == pytest.approx(expected, nan_ok=True)
 
 

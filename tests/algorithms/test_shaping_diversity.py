@@ -1,4 +1,4 @@
-"""Diversity of a group's completions, and the alarm when it goes."""
+"""Diversity of a group's completions, and the alarm when diversity falls."""
 
 import json
 import math
@@ -18,12 +18,12 @@ def group(*ids: tuple[int, ...], texts: tuple[str, ...] = (), rewards: tuple[flo
 
 
 def test_the_metrics_of_one_group_worked_by_hand() -> None:
-    found = diversity(
+    metrics = diversity(
         [group((1, 2, 1), (1, 2, 3), (1, 2, 1), texts=("4", " 4\n", "IV"), rewards=(1.0, 1.0, 0.0))]
     )
     # Tokens: 3 different of 9. Pairs: 12 21 12 23 12 21, 3 of 6. Triples: 121 123 121, 2 of 3.
     # Rewards: mean 2/3, squares (1/9 + 1/9 + 4/9) / 2 = 1/3.
-    assert found == pytest.approx(
+    assert metrics == pytest.approx(
         {
             "distinct_1": 3 / 9,
             "distinct_2": 3 / 6,
@@ -37,20 +37,20 @@ def test_the_metrics_of_one_group_worked_by_hand() -> None:
 
 
 def test_metrics_are_means_over_the_groups_that_have_them() -> None:
-    found = diversity(
+    metrics = diversity(
         [
             group((1,), (1,), texts=("a", "a"), rewards=(1.0, 1.0)),
             group((1, 2), (3, 4), texts=("a", "b"), rewards=(0.0,)),
         ]
     )
     # Pairs exist in the second group alone; a deviation in the first alone.
-    assert found["distinct_1"] == (0.5 + 1.0) / 2
-    assert found["distinct_2"] == 1.0
-    assert math.isnan(found["distinct_3"])
-    assert found["duplicate_share"] == (0.5 + 0.0) / 2
-    assert found["answer_cluster_count"] == 1.5
-    assert found["reward_std"] == 0.0
-    assert found["zero_variance_share"] == 1.0
+    assert metrics["distinct_1"] == (0.5 + 1.0) / 2
+    assert metrics["distinct_2"] == 1.0
+    assert math.isnan(metrics["distinct_3"])
+    assert metrics["duplicate_share"] == (0.5 + 0.0) / 2
+    assert metrics["answer_cluster_count"] == 1.5
+    assert metrics["reward_std"] == 0.0
+    assert metrics["zero_variance_share"] == 1.0
 
 
 def test_of_no_groups_nothing_is_known() -> None:

@@ -1,4 +1,4 @@
-"""Telescope's keys mean here what its pages say they mean there."""
+"""Telescope's keys have the meaning that Telescope's documentation states."""
 
 import math
 from typing import Any

@@ -32,15 +32,15 @@ def test_the_energies_add_up_along_a_sequence_by_the_square_of_a_truncated_ratio
     energies, ids = double(0.5, 1.0, 0.25, 2.0, 1.0), torch.tensor([0, 0, 0, 1, 1])
     ratios, mask = double(0.0, math.log(1.5), math.log(8), math.log(0.5), 0.0), torch.tensor([1, 1, 1, 1, 0])
     # rho^2: 1, 2.25, 4 (8 is cut to 2), 0.25; the last token does not count
-    found = path_energies(OptimalToken(), energies, ratios, mask, ids)
-    assert found.tolist() == pytest.approx([0.5, 2.75, 3.75, 0.5, 0.5])
+    path_energies_T = path_energies(OptimalToken(), energies, ratios, mask, ids)
+    assert path_energies_T.tolist() == pytest.approx([0.5, 2.75, 3.75, 0.5, 0.5])
     assert path_energies(ON_POLICY, energies, ratios, mask, ids).tolist() == [0.5, 1.5, 1.75, 2.0, 2.0]
 
 
 def test_the_baseline_of_a_step_leans_on_the_completion_of_the_larger_energy() -> None:
     # step 0: R 1 with W .5, R 0 with W 1.5: .5 / 2 = .25; step 1: the longer completion alone, its own reward
-    found = token_baselines(double(1.0, 0.0, 1.0), double(0.5, 1.5, 1.0), torch.tensor([0, 0, 1]))
-    assert found.tolist() == [0.25, 0.25, 1.0]
+    baselines = token_baselines(double(1.0, 0.0, 1.0), double(0.5, 1.5, 1.0), torch.tensor([0, 0, 1]))
+    assert baselines.tolist() == [0.25, 0.25, 1.0]
     assert token_baselines(double(1.0, 3.0), double(0.0, 0.0), torch.tensor([2, 2])).tolist() == [0.0, 0.0]
 
 

@@ -1,4 +1,4 @@
-"""A factor of one token beside the ratio of a sequence weighs the gradient of that token, and of no other.
+"""With an objective of the sequence's ratio, a factor of one token weighs the gradient of that token only.
 
 Suffixes: _T packed tokens. c is the factor of a token: corrections, over age, top_entropy.
 """

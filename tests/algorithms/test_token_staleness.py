@@ -1,4 +1,4 @@
-"""The age of tokens, from spans to histogram."""
+"""The age of tokens: from the version spans of a completion to the histogram."""
 
 import pytest
 import torch

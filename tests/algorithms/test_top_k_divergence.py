@@ -53,13 +53,13 @@ def positions(seed: int, *, drift: float = 0.5, tokens: int = 40, dtype: Any = t
     return Positions(pi_TV=pi_TV.to(dtype), mu_TV=mu_TV.to(dtype), sampled_T=sampled_T)
 
 
-def dense(given: Positions, k: int, *, total_variation: bool) -> list[float]:
+def dense(positions: Positions, k: int, *, total_variation: bool) -> list[float]:
     """The definition: probabilities of the cells of a partition of the vocabulary, token by token."""
-    found = []
+    divergences = []
     for pi_V, mu_V, sampled in zip(
-        given.pi_TV.double().exp().tolist(),
-        given.mu_TV.double().exp().tolist(),
-        given.sampled_T.tolist(),
+        positions.pi_TV.double().exp().tolist(),
+        positions.mu_TV.double().exp().tolist(),
+        positions.sampled_T.tolist(),
         strict=True,
     ):
         cells = {*sorted(range(VOCABULARY), key=lambda v: -mu_V[v])[:k], sampled}
@@ -67,10 +67,10 @@ def dense(given: Positions, k: int, *, total_variation: bool) -> list[float]:
         pairs = [(pi_V[v], mu_V[v]) for v in sorted(cells)]
         pairs += [(sum(pi_V[v] for v in others), sum(mu_V[v] for v in others))] if others else []
         if total_variation:
-            found.append(sum(abs(p - q) for p, q in pairs) / 2)
+            divergences.append(sum(abs(p - q) for p, q in pairs) / 2)
         else:
-            found.append(float(sum(q * torch.tensor(q / p).log().double() for p, q in pairs)))
-    return found
+            divergences.append(float(sum(q * torch.tensor(q / p).log().double() for p, q in pairs)))
+    return divergences
 
 
 @SOME
@@ -80,8 +80,8 @@ def test_the_divergence_is_that_of_the_partition_of_the_vocabulary(
 ) -> None:
     drawn = positions(seed)
     expected = dense(drawn, k, total_variation=total_variation)
-    found = drawn.divergence(k, total_variation=total_variation)
-    assert found.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    divergence = drawn.divergence(k, total_variation=total_variation)
+    assert divergence.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 @SOME
@@ -111,8 +111,8 @@ def test_single_precision_as_in_a_run_is_right_to_a_rounding(total_variation: bo
     drawn = positions(3, dtype=torch.float32, tokens=400)
     for k in (1, 5, 20, VOCABULARY):
         expected = torch.tensor(dense(drawn, k, total_variation=total_variation))
-        found = drawn.divergence(k, total_variation=total_variation)
-        torch.testing.assert_close(found, expected, rtol=0, atol=3e-6)
+        divergence = drawn.divergence(k, total_variation=total_variation)
+        torch.testing.assert_close(divergence, expected, rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize("total_variation", [True, False])

@@ -232,10 +232,10 @@ def test_bnpo_depends_on_how_the_batch_was_split_and_token_mean_does_not(trainer
     case = Case(name="bnpo", ours=spec_of(PPO, "token_mean"), theirs={"loss_type": "bnpo", **CLIP})
     batch = batch_of(7)
     theirs = [trl_loss(trainer, piece, case, tokens=0.0, steps=2)[0] for piece in (batch[:2], batch[2:])]
-    whole, _ = trl_loss(trainer, batch, case, tokens=0.0)
+    unsplit, _ = trl_loss(trainer, batch, case, tokens=0.0)
     loss, _ = our_loss(batch, case)
-    close(whole, loss)
-    assert abs(float(theirs[0] + theirs[1] - whole)) > 1e-3
+    close(unsplit, loss)
+    assert abs(float(theirs[0] + theirs[1] - unsplit)) > 1e-3
 
 
 def test_the_cases_clip_cap_and_drop_something() -> None:

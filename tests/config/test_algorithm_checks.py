@@ -1,4 +1,4 @@
-"""Combinations of an algorithm that validate refuses or remarks on, one a test."""
+"""Combinations of an algorithm's parts for which validate reports an error or a note, one per test case."""
 
 import pytest
 from slipstream.algorithms import PRESETS
@@ -183,11 +183,11 @@ def problems(*overrides: str) -> list[Problem]:
     ],
 )
 def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason: str) -> None:
-    found = problems(*overrides)
+    all_problems = problems(*overrides)
 
-    assert [(problem.key, problem.severity) for problem in found] == [(key, "error")]
-    assert reason in str(found[0])
-    assert found[0].remedy
+    assert [(problem.key, problem.severity) for problem in all_problems] == [(key, "error")]
+    assert reason in str(all_problems[0])
+    assert all_problems[0].remedy
 
 
 @pytest.mark.parametrize(
@@ -300,10 +300,10 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
     ],
 )
 def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str) -> None:
-    found = problems(*overrides)
+    all_problems = problems(*overrides)
 
-    assert [(problem.key, problem.severity) for problem in found] == [(key, "note")]
-    assert reason in str(found[0])
+    assert [(problem.key, problem.severity) for problem in all_problems] == [(key, "note")]
+    assert reason in str(all_problems[0])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The algorithm section: a preset, what replaces its parts, and Telescope's keys instead."""
+"""The algorithm section: a preset, the keys that replace its parts, and Telescope's keys."""
 
 import re
 from pathlib import Path
@@ -68,10 +68,10 @@ def test_the_punishment_of_length_starts_at_four_fifths_of_the_budget() -> None:
 
 
 def test_shaping_replaces_the_presets_as_a_whole() -> None:
-    given = config_of("algorithm.preset=dapo", "algorithm.shaping.duplicates=drop").algorithm
+    algorithm = config_of("algorithm.preset=dapo", "algorithm.shaping.duplicates=drop").algorithm
     off = config_of("algorithm.preset=dapo", "algorithm.shaping=null").algorithm
 
-    assert given.resolved_shaping(max_new_tokens=16) == Shaping(duplicates="drop")
+    assert algorithm.resolved_shaping(max_new_tokens=16) == Shaping(duplicates="drop")
     assert off.resolved_shaping(max_new_tokens=16) == Shaping()
 
 
@@ -130,8 +130,8 @@ def test_the_advantage_gae_brings_a_critic_and_no_other_has_one() -> None:
     assert config_of("algorithm.preset=ppo").learner.critic == CriticConfig()
     nulled = config_of("algorithm.preset=grpo", "algorithm.advantage.kind=gae", "learner.critic=null")
     assert nulled.learner.critic == CriticConfig()
-    given = config_of("algorithm.preset=ppo", "learner.critic.kind=model").learner.critic
-    assert given == CriticConfig(kind="model")
+    critic = config_of("algorithm.preset=ppo", "learner.critic.kind=model").learner.critic
+    assert critic == CriticConfig(kind="model")
 
 
 def test_telescopes_keys_set_the_axes_the_group_size_and_the_minibatches() -> None:

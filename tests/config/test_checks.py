@@ -1,4 +1,4 @@
-"""What is wrong with a configuration that its schema lets pass, one problem a test."""
+"""Problems of a configuration that the schema accepts, one per test case."""
 
 from typing import Any
 
@@ -92,11 +92,11 @@ def test_the_default_run_has_no_problem() -> None:
     ],
 )
 def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, reason: str) -> None:
-    found = problems(*overrides)
+    all_problems = problems(*overrides)
 
-    assert [(problem.key, problem.severity) for problem in found] == [(key, "error")]
-    assert reason in str(found[0])
-    assert found[0].remedy
+    assert [(problem.key, problem.severity) for problem in all_problems] == [(key, "error")]
+    assert reason in str(all_problems[0])
+    assert all_problems[0].remedy
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_doubtful_combination_is_a_note(overrides: list[str], key: str) -> Non
 
 @pytest.mark.parametrize("url", ["redis+tls://u:secret@h", "u:secret@h:6379/0"])
 def test_a_mistaken_address_of_redis_is_not_shown_with_its_password(url: str) -> None:
-    found = problems(f"replay.redis_url={url}")
-    assert found
-    assert "secret" not in "".join(map(str, found))
+    all_problems = problems(f"replay.redis_url={url}")
+    assert all_problems
+    assert "secret" not in "".join(map(str, all_problems))
 
 
 def test_the_emulated_engine_stays_on_one_node() -> None:
-    found = problems("rollout.nodes=2", "rollout.tensor_parallel=2", "rollout.engine=emulated")
-    (problem,) = [problem for problem in found if problem.severity == "error"]
+    all_problems = problems("rollout.nodes=2", "rollout.tensor_parallel=2", "rollout.engine=emulated")
+    (problem,) = [problem for problem in all_problems if problem.severity == "error"]
     assert problem.key == "rollout.nodes"
     assert "`emulated` runs on one node" in problem.reason
 
@@ -151,19 +151,19 @@ def test_a_deadline_below_the_wait_of_a_rollout_is_no_problem() -> None:
 
 
 def test_a_group_that_hangs_for_longer_than_a_rollout_waits_is_named_with_both_numbers() -> None:
-    found = problems("rewards=[{name: exact_match}, {name: code_tests}]", "verifier.workers=2")
-    assert "lets 8 answers that hang take 80 s, 2 at a time" in "".join(map(str, found))
-    assert "gives up after 40 s" in "".join(map(str, found))
-    assert {problem.severity for problem in found} == {"note"}
+    all_problems = problems("rewards=[{name: exact_match}, {name: code_tests}]", "verifier.workers=2")
+    assert "lets 8 answers that hang take 80 s, 2 at a time" in "".join(map(str, all_problems))
+    assert "gives up after 40 s" in "".join(map(str, all_problems))
+    assert {problem.severity for problem in all_problems} == {"note"}
     enough = ("verifier.timeout_seconds=30", "verifier.workers=2")
     assert problems("rewards=[{name: exact_match}, {name: code_tests}]", *enough) == []
 
 
 def test_of_a_judge_that_hangs_the_remedy_is_more_calls_and_not_more_children() -> None:
     judge = "{name: judge, url: 'https://j.example/v1', model: m, concurrency: 2, timeout_seconds: 9}"
-    (found,) = problems(f"rewards=[{{name: exact_match}}, {judge}]")
-    assert "2 at a time" in found.reason
-    assert found.remedy.endswith("or rewards.1.concurrency")
+    (problem,) = problems(f"rewards=[{{name: exact_match}}, {judge}]")
+    assert "2 at a time" in problem.reason
+    assert problem.remedy.endswith("or rewards.1.concurrency")
 
 
 def test_a_pattern_is_checked_as_the_verifier_compiles_it() -> None:
@@ -188,9 +188,9 @@ def test_adapters_need_nothing_but_a_rank_and_are_refused_nowhere_else() -> None
 
 
 def test_all_problems_are_found_at_once() -> None:
-    found = problems("rollout.top_p=0.9", "rollout.group_size=1", "evaluation.reward=format")
+    all_problems = problems("rollout.top_p=0.9", "rollout.group_size=1", "evaluation.reward=format")
 
-    assert len(found) == 3
+    assert len(all_problems) == 3
 
 
 def test_derived_numbers_follow_by_hand() -> None:
@@ -255,17 +255,17 @@ def test_verbalized_training_that_is_measured_plainly_is_remarked_on() -> None:
 
 def test_a_stage_takes_no_more_candidates_than_a_group_has_answers() -> None:
     assert of_stage("rollout.group_size=5", kind="rejection_sampling") == []
-    (found,) = of_stage("rollout.group_size=4", kind="rejection_sampling")
-    assert (found.key, found.severity) == ("rollout.candidates", "error")
-    assert "is 5, and a group has 4 answers" in found.reason
+    (problem,) = of_stage("rollout.group_size=4", kind="rejection_sampling")
+    assert (problem.key, problem.severity) == ("rollout.candidates", "error")
+    assert "is 5, and a group has 4 answers" in problem.reason
     assert of_stage("rollout.group_size=4", kind="rl") == problems("rollout.sampling=verbalized")
     with pytest.raises(ConfigError, match=r"rollout\.candidates"):
         parse_config({}, ["rollout.candidates=1"])
 
 
 def test_self_play_is_against_what_the_policy_answers_to_the_prompt_itself() -> None:
-    (found,) = of_stage(kind="preference", ranked_by="demonstrations")
-    assert (found.key, found.severity) == ("rollout.sampling", "error")
+    (problem,) = of_stage(kind="preference", ranked_by="demonstrations")
+    assert (problem.key, problem.severity) == ("rollout.sampling", "error")
     assert of_stage(kind="preference") == []
 
 
@@ -277,8 +277,8 @@ def test_rewards_and_labels_by_step_are_of_a_whole_completion() -> None:
         "evaluation.sampling=verbalized",
         "algorithm.supervision=process",
     )
-    (found,) = [p for p in problems(*by_step, *wanted) if p.key == "rollout.sampling"]
-    assert (found.severity, "`process`" in found.reason) == ("error", True)
+    (problem,) = [p for p in problems(*by_step, *wanted) if p.key == "rollout.sampling"]
+    assert (problem.severity, "`process`" in problem.reason) == ("error", True)
     assert not [p for p in problems(*by_step, *wanted[1:]) if p.key == "rollout.sampling"]
-    (found,) = of_stage(kind="step_labels")
-    assert (found.key, found.severity) == ("rollout.sampling", "error")
+    (problem,) = of_stage(kind="step_labels")
+    assert (problem.key, problem.severity) == ("rollout.sampling", "error")

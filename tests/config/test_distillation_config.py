@@ -1,4 +1,4 @@
-"""A distillation in the configuration: the axis, its teacher, what it is refused with, and in a stage."""
+"""Distillation in the configuration: its keys, its teacher, refused combinations, and stages."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ DISTILS = "algorithm.distillation={}"
 
 
 def problems(*overrides: str, severity: str = "error") -> list[Problem]:
-    found = check_config(parse_config({}, overrides))
-    return [problem for problem in found if problem.severity == severity]
+    all_problems = check_config(parse_config({}, overrides))
+    return [problem for problem in all_problems if problem.severity == severity]
 
 
 def test_the_axis_reaches_the_loss_and_a_dump_reads_back() -> None:

@@ -1,4 +1,4 @@
-"""Names that users bring from other frameworks."""
+"""Key names of other frameworks: the error names Slipstream's key."""
 
 import pytest
 from slipstream.config import ConfigError, parse_config

@@ -23,8 +23,8 @@ GENERATED = {"v1"}
 
 
 def rooms() -> set[str]:
-    found = (ROOT / "services/slipstream").iterdir()
-    return {path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").exists()} - {
+    entries = (ROOT / "services/slipstream").iterdir()
+    return {path.stem for path in entries if path.suffix == ".py" or (path / "__init__.py").exists()} - {
         "__init__"
     }
 

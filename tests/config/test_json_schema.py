@@ -1,4 +1,4 @@
-"""The JSON schema of a run's YAML: it accepts what a run accepts, and refuses what an editor should mark."""
+"""The JSON schema of a run's YAML accepts what a run accepts, and refuses what an editor should mark."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""From YAML and --set to a configuration, or to one readable error."""
+"""YAML and --set become a configuration, or one readable error."""
 
 from pathlib import Path
 
@@ -160,8 +160,8 @@ def test_set_replaces_one_key_with_a_yaml_value() -> None:
 
 @pytest.mark.parametrize("key", ["rewards.1.weight", "rewards.exact_match.weight", "rewards.-1.weight"])
 def test_set_of_a_place_that_a_list_does_not_have_is_explained(key: str) -> None:
-    said = rf"--set {key}=2: .* is no place in a list of 1, which counts from 0"
-    with pytest.raises(ConfigError, match=said):
+    message = rf"--set {key}=2: .* is no place in a list of 1, which counts from 0"
+    with pytest.raises(ConfigError, match=message):
         parse_config({"rewards": [{"name": "exact_match"}]}, [f"{key}=2"])
 
 

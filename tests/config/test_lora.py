@@ -1,4 +1,4 @@
-"""What is served of adapters follows from the dtype of the model where nobody says."""
+"""The dtype in which adapters are served follows the model's dtype unless it is set."""
 
 from pathlib import Path
 

@@ -56,11 +56,11 @@ def dotted(node: ast.expr) -> str:
 
 
 def test_no_module_can_turn_data_into_code_but_the_process_of_a_program() -> None:
-    found = {
+    users = {
         path.relative_to(PACKAGE).as_posix(): sorted(code_from_data(ast.parse(path.read_text("utf-8"))))
         for path in modules()
     }
-    assert {path: calls for path, calls in found.items() if calls} == {
+    assert {path: calls for path, calls in users.items() if calls} == {
         PROGRAM: ["compile", "compile", "eval", "exec"]
     }
 

@@ -1,4 +1,4 @@
-"""Rounding in bfloat16, or age, leaves a narrow band, and validate says what that costs of the gradient."""
+"""Notes on bands that tokens leave by bfloat16 rounding or by age, with the share of lost gradients."""
 
 import math
 import re
@@ -18,8 +18,8 @@ BENCHMARKS = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(en
 
 
 def notes(*overrides: str, about: str = "bfloat16") -> list[Problem]:
-    found = check_config(parse_config({}, overrides))
-    return [problem for problem in found if about in problem.reason]
+    all_problems = check_config(parse_config({}, overrides))
+    return [problem for problem in all_problems if about in problem.reason]
 
 
 @pytest.mark.parametrize("preset", ["gspo", "gspo_token", "luspo"])
@@ -153,8 +153,8 @@ def test_the_shares_are_those_of_two_policies_that_round_differently(level: Leve
     for power, expected in ((1, -MISMATCH / 2), (2, MISMATCH)):
         moment = (engine.exp() * (learner - engine) ** power).sum(1).mean()
         assert float(moment) == pytest.approx(expected, rel=0.05)
-    found = outside(low, high, *band.log_ratio(tokens))
-    assert found == pytest.approx(
+    shares = outside(low, high, *band.log_ratio(tokens))
+    assert shares == pytest.approx(
         [float((ratio < low).double().mean()), float((ratio > high).double().mean())], abs=0.03
     )
-    assert band.lost(tokens) == (sum(found), sum(found))
+    assert band.lost(tokens) == (sum(shares), sum(shares))

@@ -1,4 +1,4 @@
-"""The rewards of a configuration: kinds, names, and what is said of wrong ones."""
+"""The rewards of a configuration: kinds, names, and the errors of wrong ones."""
 
 import pytest
 import yaml
@@ -39,7 +39,7 @@ def test_rewards_read_back_equal(dump: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tree", "said"),
+    ("tree", "reason"),
     [
         ({"name": "exact_mach"}, "did you mean 'exact_match'?"),
         ({"name": "tags", "kind": "formt"}, "did you mean 'format'?"),
@@ -63,7 +63,7 @@ def test_rewards_read_back_equal(dump: object) -> None:
         ),
     ],
 )
-def test_a_wrong_reward_is_explained(tree: object, said: str) -> None:
+def test_a_wrong_reward_is_explained(tree: object, reason: str) -> None:
     message = complaint({"name": "countdown"}, tree)
     assert "rewards.1" in message
-    assert said in message
+    assert reason in message

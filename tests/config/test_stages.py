@@ -1,4 +1,4 @@
-"""The stages of a run: one complete configuration each, and what is refused, by name."""
+"""The stages of a run: one complete configuration for each, and the errors for wrong stages."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from slipstream.config.stage_runs import stage_runs
 from slipstream.config.stages import PreferenceStage, RejectionSamplingStage
 
 
-def stages(*given: dict[str, Any], **tree: Any) -> dict[str, Any]:
-    named = [{"name": f"s{place}", **stage} for place, stage in enumerate(given)]
+def stages(*stage_trees: dict[str, Any], **tree: Any) -> dict[str, Any]:
+    named = [{"name": f"s{place}", **stage} for place, stage in enumerate(stage_trees)]
     return {"stages": named, **tree}
 
 

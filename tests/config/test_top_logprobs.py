@@ -1,4 +1,4 @@
-"""What the rollouts' likeliest tokens weigh, and what a run with them is refused with."""
+"""The size of the rollouts' top logprobs, and the configurations that are refused because of it."""
 
 import pytest
 from slipstream.config import RunConfig, parse_config
@@ -30,8 +30,8 @@ def test_nothing_is_asked_for_where_the_objective_does_not_read_it() -> None:
 def test_the_bytes_of_a_group_follow_by_hand() -> None:
     sizes = ("rollout.group_size=8", "rollout.max_new_tokens=100")
     # id, logprob and mask: 9 bytes a token; 8 for each of 20 others
-    found = derived_numbers(configured(*sizes, TOP), held_out_size=None)
-    assert (found.top_logprobs, found.group_bytes) == (20, 8 * 100 * (9 + 160))
+    numbers = derived_numbers(configured(*sizes, TOP), held_out_size=None)
+    assert (numbers.top_logprobs, numbers.group_bytes) == (20, 8 * 100 * (9 + 160))
     plain = derived_numbers(configured(*sizes), held_out_size=None)
     assert (plain.top_logprobs, plain.group_bytes) == (0, 8 * 100 * 9)
     adaptive = "algorithm.shaping={adaptive_group: {largest: 32}}"

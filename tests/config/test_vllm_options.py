@@ -110,11 +110,11 @@ def test_an_option_that_would_break_a_run_is_refused_with_the_reason(
 
 
 def test_what_an_option_is_replaced_by_is_a_key_of_a_run() -> None:
-    known = {path.replace("[]", "") for group in paths().values() for path in group}
+    known_keys = {path.replace("[]", "") for group in paths().values() for path in group}
     for option, text in OURS.items():
-        keys = [word.rstrip(",") for word in text.split() if "." in word or word in known]
+        keys = [word.rstrip(",") for word in text.split() if "." in word or word in known_keys]
         assert keys, option
-        assert not [key for key in keys if key not in known], option
+        assert not [key for key in keys if key not in known_keys], option
 
 
 def test_no_option_is_both_taken_and_refused() -> None:

@@ -16,6 +16,8 @@ TREES = ("services", "tests", "benchmarks", "charts", "deploy", "docker", "docs"
 GENERATED = {"v1", "node_modules", "__pycache__", "build"}
 LOCALS = {"asked", "found", "given", "here", "known", "said", "whole"}
 """Names of variables that do not say what the variable holds."""
+PLAIN_TESTS = [ROOT / "tests" / name for name in ("algorithms", "config", "learner", "replay", "weights")]
+"""Folders of tests whose variables are named after what they hold; other folders still have such names."""
 METAPHORS = {
     *("dealer", "entrance", "leash", "surroundings", "tether", "warden"),
     *("give_back", "hand_back", "put_back", "look_ahead", "unless_it_fails"),
@@ -79,15 +81,26 @@ def test_no_module_class_or_function_is_named_by_a_metaphor() -> None:
     assert sorted(named) == []
 
 
-def test_a_variable_of_the_sources_is_named_after_what_it_holds() -> None:
-    vague = [
+def vague_variables(folder: Path) -> list[str]:
+    """The variables of a folder whose names are in LOCALS, with file and line."""
+    return [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in files()
-        if path.is_relative_to(PACKAGE)
+        if path.is_relative_to(folder)
         for name, line in variables(ast.parse(path.read_text(encoding="utf-8")))
         if name in LOCALS
     ]
+
+
+def test_a_variable_of_the_sources_is_named_after_what_it_holds() -> None:
+    vague = vague_variables(PACKAGE)
     assert vague == []
+
+
+@pytest.mark.parametrize("folder", PLAIN_TESTS, ids=lambda folder: folder.name)
+def test_a_variable_of_the_tests_is_named_after_what_it_holds(folder: Path) -> None:
+    assert any(path.is_relative_to(folder) for path in files())
+    assert vague_variables(folder) == []
 
 
 def test_no_module_of_the_top_hides_one_of_the_standard_library() -> None:

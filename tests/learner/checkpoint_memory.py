@@ -1,4 +1,4 @@
-"""Writes one checkpoint of MEGABYTES of float32 tensors, and prints what it took: MEGABYTES ROOT [changing].
+"""Write a checkpoint of MEGABYTES of float32 tensors and print its memory use: MEGABYTES ROOT [changing].
 
 With `changing` the tensors change as soon as the checkpoint is begun, as those of a training step would.
 """

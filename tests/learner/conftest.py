@@ -1,4 +1,4 @@
-"""One tiny model for all tests of the learner, which none may write to, and one Redis, empty for each."""
+"""One read-only tiny model for all tests of the learner, and one Redis that is emptied before each test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -262,7 +262,7 @@ class FakeReplay:
 
 def names(groups: Iterable[Group]) -> str:
     """The names of some groups."""
-    return ",".join(found.group_id for found in groups)
+    return ",".join(each_group.group_id for each_group in groups)
 
 
 class FakePublisher:

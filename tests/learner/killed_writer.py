@@ -1,4 +1,4 @@
-"""Kills writers of checkpoints in the middle of one, and prints what they left: MODEL ROOT KILLS.
+"""Kill writers of checkpoints while they write, and print the remaining files: MODEL ROOT KILLS.
 
 Writers are forked from it, so that torch is imported once.
 """
@@ -42,8 +42,8 @@ def write(root: Path, policy: Policy, version: int) -> None:
 
 def newest(root: Path) -> int:
     """The newest checkpoint's version; 0 for none."""
-    found = latest_checkpoint(root)
-    return 0 if found is None else read_state(found).version
+    checkpoint = latest_checkpoint(root)
+    return 0 if checkpoint is None else read_state(checkpoint).version
 
 
 def kill_in_the_middle(root: Path, policy: Policy) -> dict[str, Any]:
@@ -73,10 +73,10 @@ def half_written(root: Path) -> bool:
 
 def whole(root: Path) -> bool:
     """Whether every number of the newest checkpoint is its version."""
-    found = latest_checkpoint(root)
-    assert found is not None
+    checkpoint = latest_checkpoint(root)
+    assert checkpoint is not None
     tensors = {name: torch.zeros(SIZE) for name in NAMES}
-    load_tensors(found, tensors)
+    load_tensors(checkpoint, tensors)
     return all(bool((tensor == newest(root)).all()) for tensor in tensors.values())
 
 

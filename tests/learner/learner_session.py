@@ -1,4 +1,4 @@
-"""A closed circle in one process: all is real but engine and verifier, which can be repeated.
+"""A whole run in one process: all parts are real except for a repeatable engine and verifier.
 
     replay (gRPC, Redis) ─lease─▶ SmallActor ─insert─▶ replay ─sample─▶ Loop ─gloo─▶ Worker ─▶ SmallActor
 
@@ -196,13 +196,13 @@ def rows(run_dir: Path) -> dict[str, list[dict[str, Any]]]:
 
     A step that was made twice has two.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_by_place: dict[str, list[dict[str, Any]]] = {}
     for line in (run_dir / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         if row["event"] in ("step", "evaluation"):
             kept = {k: v for k, v in row.items() if k not in TIMES and not k.endswith("_seconds")}
-            found.setdefault(f"{row['event']} {row['step']}", []).append(kept)
-    return found
+            rows_by_place.setdefault(f"{row['event']} {row['step']}", []).append(kept)
+    return rows_by_place
 
 
 def stored(run_dir: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -1,4 +1,4 @@
-"""A learner and a worker that are stopped or killed at a call that is named beforehand."""
+"""A learner and a rollout that stop or are killed at a call that the test names."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,10 +32,10 @@ class Script:
     async def call(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """Make a call. Errors: Killed, before or after it."""
         await self._reach(f"before {what}")
-        found = await call()
+        value = await call()
         self.events.note(what)
         await self._reach(f"after {what}")
-        return found
+        return value
 
     async def _reach(self, place: str) -> None:
         if place in self.at:

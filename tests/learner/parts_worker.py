@@ -1,4 +1,4 @@
-"""What each rank does in test_loading_in_parts.py; started by torchrun."""
+"""The program of each rank in test_loading_in_parts.py; torchrun starts it."""
 
 import json
 import sys
@@ -28,16 +28,16 @@ def equal(ranks: TorchRanks, out: Path, *models: str) -> None:
     differing = {}
     for model in map(Path, models):
         expected = loading.load_policy(model, source=model, device=CPU, dtype=torch.float32)
-        found = loading.load_policy(model, source=model, device=CPU, dtype=torch.float32, mesh=ranks.mesh)
-        differing[model.name] = sorted(unequal(expected, found))
+        policy = loading.load_policy(model, source=model, device=CPU, dtype=torch.float32, mesh=ranks.mesh)
+        differing[model.name] = sorted(unequal(expected, policy))
     if not ranks.rank:
         out.write_text(json.dumps(differing))
 
 
-def unequal(expected: Policy, found: Policy) -> Iterator[str]:
+def unequal(expected: Policy, loaded: Policy) -> Iterator[str]:
     """Names of parameters and buffers that are not the same bit for bit, or are tied in one model alone."""
     for kind in ("parameters", "buffers"):
-        left, right = (dict(getattr(each.model, f"named_{kind}")()) for each in (expected, found))
+        left, right = (dict(getattr(each.model, f"named_{kind}")()) for each in (expected, loaded))
         yield from left.keys() ^ right.keys()
         for name in left:  # in the same order on every rank
             theirs = whole(right[name])
@@ -53,8 +53,8 @@ def measured(ranks: TorchRanks, out: Path, model: str) -> None:
     read, before = bytes_read(), forget_peak()
     policy = loading.load_policy(where, source=where, device=CPU, dtype=torch.float32, mesh=ranks.mesh)
     share = sum(each.to_local().nbytes for each in policy.model.parameters())
-    found = {"read": bytes_read() - read, "grown": peak() - before, "share": share}
-    (out.parent / f"{out.name}-{ranks.rank}").write_text(json.dumps(found))
+    figures = {"read": bytes_read() - read, "grown": peak() - before, "share": share}
+    (out.parent / f"{out.name}-{ranks.rank}").write_text(json.dumps(figures))
 
 
 def most_bytes_of_a_base(model: str) -> None:
@@ -98,10 +98,10 @@ def steps(ranks: TorchRanks, out: Path, *models: str) -> None:
             config = config_with(*overrides, model={"path": model}, algorithm=ALGORITHM)
             with loaded_as_one():
                 expected = trained(config, ranks)
-            found = trained(config, ranks)
+            tensors = trained(config, ranks)
             assert len(expected) > 10
-            assert expected.keys() == found.keys()
-            unlike = [key for key, value in expected.items() if not torch.equal(value, found[key])]
+            assert expected.keys() == tensors.keys()
+            unlike = [key for key, value in expected.items() if not torch.equal(value, tensors[key])]
             differing[f"{name}: {Path(model).name}"] = unlike
     if not ranks.rank:
         out.write_text(json.dumps(differing))
@@ -115,12 +115,12 @@ def trained(config: RunConfig, ranks: TorchRanks) -> dict[str, torch.Tensor]:
     critic = load_critic(config, policy, ranks.mesh)
     training = TrainingStep(policy, config, reference=reference, critic=critic, ranks=ranks)
     training.train(groups(1), version=0)
-    found = {name: whole(each.detach()).clone() for name, each in policy.model.named_parameters()}
+    tensors = {name: whole(each.detach()).clone() for name, each in policy.model.named_parameters()}
     if critic is not None:
-        found |= {
+        tensors |= {
             f"critic/{name}": whole(each.detach()).clone() for name, each in critic.module.named_parameters()
         }
-    return found | {"the next random number": torch.rand(1)}
+    return tensors | {"the next random number": torch.rand(1)}
 
 
 @contextmanager

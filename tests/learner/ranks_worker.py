@@ -1,4 +1,4 @@
-"""What each of several processes of the learner does in test_ranks.py; started by torchrun."""
+"""The program of each rank in test_ranks.py; torchrun starts it."""
 
 import json
 import os
@@ -104,22 +104,22 @@ def make(config: RunConfig, ranks: Alone | TorchRanks) -> TrainingStep:
 
 def gradient(training: TrainingStep, batch: list[Group], version: int = 0) -> dict[str, torch.Tensor]:
     """What one step would hand to the optimizer, whole, by parameter."""
-    found: dict[str, torch.Tensor] = {}
+    gradients: dict[str, torch.Tensor] = {}
 
     def look(change: Callable[[], None]) -> None:
         for name, parameter in training.policy.model.named_parameters():
             if parameter.grad is not None:
-                found[name] = whole(parameter.grad).clone()
+                gradients[name] = whole(parameter.grad).clone()
         for name, parameter in training.critic.module.named_parameters() if training.critic else ():
             if parameter.grad is not None:
-                found[f"critic/{name}"] = whole(parameter.grad).clone()
+                gradients[f"critic/{name}"] = whole(parameter.grad).clone()
 
     result = training.train(batch, version=version, update=look)
     numbers = [result.loss, result.gradient_norm, float(result.tokens), result.model_flops]
-    found["loss"] = torch.tensor(numbers)
+    gradients["loss"] = torch.tensor(numbers)
     metrics = {name: value for name, value in result.metrics.items() if value == value}
-    found["metrics"] = torch.tensor([metrics[name] for name in sorted(metrics)])
-    return found
+    gradients["metrics"] = torch.tensor([metrics[name] for name in sorted(metrics)])
+    return gradients
 
 
 def weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -145,9 +145,9 @@ def compare(ranks: Any, model: Path, folder: Path, case: str) -> None:
     elif case == "top logprobs":
         policy = load_policy(model, source=model, device=CPU, dtype=torch.float32)
         batch = with_top_logprobs(batch, policy, top_k=3, temperature=1.0, noise=1.0)
-    found = gradient(training, batch)
+    computed = gradient(training, batch)
     if ranks.rank == 0:
-        torch.save(found, folder / f"{case}-{ranks.size}.pt")
+        torch.save(computed, folder / f"{case}-{ranks.size}.pt")
 
 
 def several(ranks: Any, model: Path, folder: Path) -> None:
@@ -199,9 +199,9 @@ def train_and_save(ranks: Any, model: Path, folder: Path, first: str, last: str)
     ranks.any(False)  # the folder is there
     writer.begin(int(last), collect(training))
     writer.settle()
-    found = weights(training.policy)
+    weights_after = weights(training.policy)
     if ranks.rank == 0:
-        torch.save(found, folder / f"weights-{first}-{last}-{ranks.size}.pt")
+        torch.save(weights_after, folder / f"weights-{first}-{last}-{ranks.size}.pt")
 
 
 def lockstep(ranks: TorchRanks, model: Path, folder: Path, dies: str) -> None:

@@ -1,4 +1,4 @@
-"""A mixture-of-experts computed token by token and expert by expert, to compare the learner with."""
+"""A slow mixture of experts as a reference, computed token by token and expert by expert."""
 
 import copy
 from collections.abc import Callable, Sequence

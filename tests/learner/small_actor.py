@@ -1,4 +1,4 @@
-"""A rollout actor without an engine, which can be repeated: it samples from what its worker was sent."""
+"""A repeatable rollout actor without an engine: it samples with the weights that its member received."""
 
 import asyncio
 from contextlib import suppress
@@ -58,7 +58,7 @@ class SmallActor:
         seeds = [100 * lease.dispatch_index + place for place in range(lease.group_size)]
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         tokens = torch.tensor([prompt] * lease.group_size)
-        found = torch.zeros(lease.group_size, 0)
+        logprobs_so_far = torch.zeros(lease.group_size, 0)
         for _ in range(TOKENS):
             logits = self._policy.model(input_ids=tokens, use_cache=False).logits[:, -1]
             logprobs = logits.log_softmax(dim=1)
@@ -67,8 +67,8 @@ class SmallActor:
                 for row, generator in zip(logprobs, generators, strict=True)
             ]
             tokens = torch.cat([tokens, torch.stack(drawn)], dim=1)
-            found = torch.cat([found, logprobs.gather(1, tokens[:, -1:])], dim=1)
-        return tokens[:, len(prompt) :].tolist(), found.tolist()
+            logprobs_so_far = torch.cat([logprobs_so_far, logprobs.gather(1, tokens[:, -1:])], dim=1)
+        return tokens[:, len(prompt) :].tolist(), logprobs_so_far.tolist()
 
 
 def completion(tokens: list[int], logprobs: list[float], *, version: int) -> Completion:

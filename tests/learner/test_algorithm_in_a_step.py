@@ -1,4 +1,4 @@
-"""What the axes of an algorithm do inside a training step: references, corrections, shaping, memory."""
+"""Parts of an algorithm inside a training step: references, corrections, shaping, and saved state."""
 
 import math
 from collections.abc import Callable
@@ -151,18 +151,18 @@ def test_top_entropy_trains_on_the_share_of_the_whole_batch_whatever_the_rows(
     new_policy: Callable[[], Policy],
 ) -> None:
     groups = [contrast("a"), contrast("b", version=0)]
-    found = []
+    results = []
     for row in (16, 64):
         config = configured(f"learner.max_tokens_per_row={row}", top_entropy={"share": 0.4})
         result = train(TrainingStep(moved(new_policy(), by=0.2), config), *groups)
         assert result.metrics["dropped_fraction"] == pytest.approx(0.6)  # 4 of 10 tokens train
-        found.append(result.gradient_norm)
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
+        results.append(result.gradient_norm)
+    assert results[0] == pytest.approx(results[1], rel=1e-4)
 
 
 def energies_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
     """|onehot - p|^2 at every sampled token, from all logits of each sequence on its own."""
-    found = []
+    energies = []
     for sequence in make_sequences(groups, Shaping()):
         tokens = torch.tensor([*sequence.prompt_token_ids, *sequence.completion.token_ids])
         with torch.no_grad():
@@ -170,8 +170,8 @@ def energies_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
         first = len(sequence.prompt_token_ids)
         for place in range(first, len(tokens)):
             one_hot = torch.nn.functional.one_hot(tokens[place], p.shape[1])
-            found.append((one_hot - p[place - 1]).square().sum())
-    return torch.stack(found)
+            energies.append((one_hot - p[place - 1]).square().sum())
+    return torch.stack(energies)
 
 
 def test_the_optimal_token_baseline_is_that_of_the_learner_s_own_distributions(
@@ -192,12 +192,12 @@ def test_the_optimal_token_baseline_is_that_of_the_learner_s_own_distributions(
 
 def test_the_optimal_token_baseline_does_not_depend_on_the_rows(new_policy: Callable[[], Policy]) -> None:
     groups = [contrast("a"), contrast("b", version=0)]
-    found = []
+    results = []
     for row in (16, 64):
         config = configured(f"learner.max_tokens_per_row={row}", advantage={"kind": "optimal_token"})
-        found.append(train(TrainingStep(moved(new_policy(), by=0.2), config), *groups))
-    assert found[0].loss == pytest.approx(found[1].loss, rel=1e-4)
-    assert found[0].gradient_norm == pytest.approx(found[1].gradient_norm, rel=1e-4)
+        results.append(train(TrainingStep(moved(new_policy(), by=0.2), config), *groups))
+    assert results[0].loss == pytest.approx(results[1].loss, rel=1e-4)
+    assert results[0].gradient_norm == pytest.approx(results[1].gradient_norm, rel=1e-4)
 
 
 def test_equal_rewards_have_no_advantage_over_an_optimal_token_baseline(
@@ -213,15 +213,15 @@ def test_kl_cov_and_clip_cov_choose_over_the_whole_batch_whatever_the_rows(
 ) -> None:
     groups = [contrast("a"), contrast("b", version=0)]
     for axis in ({"clip_cov": {"share": 0.5, "low": 1e-9, "high": 1e9}}, {"kl_cov": {"share": 0.3}}):
-        found = []
+        results = []
         for row in (16, 64):
             config = configured(
                 f"learner.max_tokens_per_row={row}", objective={"kind": "is", "anchor": "rollout"}, **axis
             )
-            found.append(train(TrainingStep(moved(new_policy(), by=0.2), config), *groups))
-        assert found[0].gradient_norm == pytest.approx(found[1].gradient_norm, rel=1e-4)
-        assert found[0].loss == pytest.approx(found[1].loss, rel=1e-4)
-        assert found[0].metrics["dropped_fraction"] == found[1].metrics["dropped_fraction"]
+            results.append(train(TrainingStep(moved(new_policy(), by=0.2), config), *groups))
+        assert results[0].gradient_norm == pytest.approx(results[1].gradient_norm, rel=1e-4)
+        assert results[0].loss == pytest.approx(results[1].loss, rel=1e-4)
+        assert results[0].metrics["dropped_fraction"] == results[1].metrics["dropped_fraction"]
 
 
 def chosen(loss: LossSpec, logprobs: list[float], advantages: list[float], *, seed: int = 0) -> RowTargets:
@@ -241,10 +241,10 @@ def chosen(loss: LossSpec, logprobs: list[float], advantages: list[float], *, se
 def test_kl_cov_holds_the_tokens_of_the_largest_covariance() -> None:
     # mean l = -2, mean A = 0; l - mean 1, 0, -1, 1, 0, -1; A 1, 1, 1, -1, -1, -1: cov 1, 0, -1, -1, 0, 1
     loss = resolve_loss({"preset": "kl_cov", "kl_cov": {"share": 0.34}})
-    known = chosen(loss, [-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], [1.0, -1.0])
-    assert known.held_T is not None
-    assert known.selected_T is None
-    assert known.held_T.tolist() == [True, False, False, False, False, True]
+    selection = chosen(loss, [-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], [1.0, -1.0])
+    assert selection.held_T is not None
+    assert selection.selected_T is None
+    assert selection.held_T.tolist() == [True, False, False, False, False, True]
     # a smaller share than a token is one token
     (held,) = chosen(
         resolve_loss({"preset": "kl_cov"}), [-0.5, -2.0, -3.5, -1.0, -2.0, -3.0], [1.0, -1.0]
@@ -256,8 +256,8 @@ def test_kl_cov_holds_its_share_and_no_more_where_covariances_are_equal() -> Non
     # cov 1, 0, -1, -1, 0, 1: of the two largest one is drawn
     loss = resolve_loss({"preset": "kl_cov", "kl_cov": {"share": 0.17}})
     logprobs, advantages = [-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], [1.0, -1.0]
-    found = [chosen(loss, logprobs, advantages, seed=seed).held_T for seed in range(20)]
-    held = [tuple(held_T.nonzero().flatten().tolist()) for held_T in found if held_T is not None]
+    draws = [chosen(loss, logprobs, advantages, seed=seed).held_T for seed in range(20)]
+    held = [tuple(held_T.nonzero().flatten().tolist()) for held_T in draws if held_T is not None]
     assert len(held) == 20
     assert set(held) == {(0,), (5,)}
 
@@ -279,8 +279,8 @@ def test_a_batch_of_equal_rewards_moves_no_weight_under_kl_cov(new_policy: Calla
 def test_clip_cov_drops_at_most_its_share_of_the_tokens_between_its_bounds() -> None:
     logprobs, advantages = [-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], [1.0, -1.0]  # cov 1, 0, -1, -1, 0, 1
     loss = resolve_loss({"preset": "clip_cov", "clip_cov": {"share": 0.2, "low": 0.5, "high": 2.0}})
-    found = [chosen(loss, logprobs, advantages, seed=seed).selected_T for seed in range(20)]
-    dropped = [tuple((~kept_T).nonzero().flatten().tolist()) for kept_T in found if kept_T is not None]
+    draws = [chosen(loss, logprobs, advantages, seed=seed).selected_T for seed in range(20)]
+    dropped = [tuple((~kept_T).nonzero().flatten().tolist()) for kept_T in draws if kept_T is not None]
     assert set(dropped) == {(0,), (5,)}  # one of both, drawn anew for each batch
     assert dropped == [
         tuple((~chosen(loss, logprobs, advantages, seed=seed).selected_T).nonzero().flatten().tolist())  # type: ignore[operator]
@@ -424,7 +424,7 @@ def test_kl_in_the_reward_counts_for_answers_that_do_not_train_just_as_well(
 
 def test_an_added_component_is_nan_for_a_withheld_answer_and_gdpo_reads_its_factor() -> None:
     answers = group(completion((1,)), completion((2, 3, 4)), completion((5,), reward=None))
-    found = []
+    results = []
     for factor in (0.5, 2.0):
         ramp = {"soft_overlong": {"safe_len": 1, "max_len": 3, "factor": factor}}
         shaping = configured(shaping=ramp).algorithm.resolved_shaping(max_new_tokens=8)
@@ -435,8 +435,8 @@ def test_an_added_component_is_nan_for_a_withheld_answer_and_gdpo_reads_its_fact
         advantages = group_advantages(
             spec, rewards.components_BN, rewards.group_ids_B, weights=rewards.weights_N
         )
-        found.append(advantages[0].item())
-    assert found[1] == pytest.approx(4 * found[0])  # the whitened ramp weighs as much as its factor
+        results.append(advantages[0].item())
+    assert results[1] == pytest.approx(4 * results[0])  # the whitened ramp weighs as much as its factor
 
 
 def test_a_batch_without_a_token_to_train_on_teaches_nothing_about_entropy(
@@ -482,10 +482,10 @@ def test_an_average_that_a_checkpoint_does_not_hold_starts_from_the_run_s_model(
     )
     without = TrainingStep(new_policy(), configured())
     path = save(tmp_path, without, State(version=1, model_fingerprint="f"))
-    found = load_reference(config, device=torch.device("cpu"), dtype=torch.float32)
-    assert found is not None
-    restore(TrainingStep(new_policy(), config, reference=found), path)
-    pairs = zip(found.policy.model.parameters(), new_policy().model.parameters(), strict=True)
+    reference = load_reference(config, device=torch.device("cpu"), dtype=torch.float32)
+    assert reference is not None
+    restore(TrainingStep(new_policy(), config, reference=reference), path)
+    pairs = zip(reference.policy.model.parameters(), new_policy().model.parameters(), strict=True)
     assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
 
@@ -497,8 +497,11 @@ def test_diversity_under_dynamic_sampling_is_that_of_all_that_was_generated() ->
     plain = diversity_of([varied, equal], weights, Shaping(), 0.5)
     assert (plain["reward_std"], plain["zero_variance_share"]) == (pytest.approx(0.5**0.5 / 2), 0.5)
     for batch in ([varied], [varied, equal]):  # refills may be exhausted, and equal ones kept
-        found = diversity_of(batch, weights, sampled, 0.5)
-        assert (found["reward_std"], found["zero_variance_share"]) == (pytest.approx(0.5**0.5 / 2), 0.5)
+        diversity = diversity_of(batch, weights, sampled, 0.5)
+        assert (diversity["reward_std"], diversity["zero_variance_share"]) == (
+            pytest.approx(0.5**0.5 / 2),
+            0.5,
+        )
     unknown = diversity_of([varied], weights, sampled, None)
     assert math.isnan(unknown["reward_std"])
     assert math.isnan(unknown["zero_variance_share"])

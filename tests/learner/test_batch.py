@@ -1,4 +1,4 @@
-"""Packing: nothing is split, nothing is padded, and every sampled token knows who predicts it."""
+"""Packing: no sequence is split, no row is padded, and each sampled token knows its predicting token."""
 
 from dataclasses import replace
 
@@ -97,8 +97,8 @@ def test_a_withheld_completion_and_one_without_sampled_tokens_are_not_trained_on
         group(completion((1,)), completion((2,), reward=None)),
         group(completion((3,)), completion((4,), mask=(0,))),
     ]
-    found = [(s.completion.token_ids, s.place, s.group) for s in make_sequences(groups, Shaping())]
-    assert found == [((1,), 0, 0), ((3,), 2, 1)]
+    sequences = [(s.completion.token_ids, s.place, s.group) for s in make_sequences(groups, Shaping())]
+    assert sequences == [((1,), 0, 0), ((3,), 2, 1)]
 
 
 def test_the_overlong_filter_takes_truncated_completions_out_of_the_loss_and_its_counts() -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint exists wholly or not at all, and training goes on from it bit for bit."""
+"""A checkpoint is complete or does not exist, and training resumes from it bit for bit."""
 
 import json
 import resource
@@ -47,16 +47,16 @@ def files_of_at_most(size: int) -> Iterator[None]:
 def test_a_resumed_run_makes_bit_for_bit_the_weights_of_one_that_never_stopped(
     new_policy: Callable[[], Policy], tmp_path: Path
 ) -> None:
-    whole = TrainingStep(new_policy(), CONFIG)
+    uninterrupted = TrainingStep(new_policy(), CONFIG)
     for version in (1, 2, 3):
-        step(whole, version)
+        step(uninterrupted, version)
         if version == 1:
-            saved = save(tmp_path, whole, state(1))
+            saved = save(tmp_path, uninterrupted, state(1))
     resumed = TrainingStep(new_policy(), CONFIG)
     restore(resumed, saved)
     for version in (2, 3):
         step(resumed, version)
-    assert all(map(torch.equal, weights(resumed.policy), weights(whole.policy)))
+    assert all(map(torch.equal, weights(resumed.policy), weights(uninterrupted.policy)))
 
 
 def test_the_random_state_is_restored(policy: Policy, tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_the_newest_whole_checkpoint_is_found_in_order_of_versions(policy: Polic
     for version in (9, 10, 100):
         save(tmp_path, training, state(version))
     (tmp_path / "step_00000200").mkdir()
-    found = latest_checkpoint(tmp_path)
-    assert found is not None
-    assert read_state(found, model_fingerprint="f").version == 100
+    checkpoint = latest_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert read_state(checkpoint, model_fingerprint="f").version == 100
 
 
 def test_another_model_schema_or_damage_is_refused_with_its_path(policy: Policy, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint is written from where its tensors are: no second copy, and no value of a later step."""
+"""A checkpoint is written from the tensors in place: no second copy, and no value of a later step."""
 
 import asyncio
 import json
@@ -44,9 +44,9 @@ def test_the_file_is_what_safetensors_itself_reads(tmp_path: Path) -> None:
     forms = file_order({n: Form(dtype=t.dtype, shape=tuple(t.shape)) for n, t in written.items()})
     pieces = (piece for name in forms for piece in pieces_of(written[name]))
     write_file(tmp_path / "a.safetensors", forms, pieces, metadata={"format": "pt"})
-    found = load_file(tmp_path / "a.safetensors")
-    assert found.keys() == written.keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in written.items())
+    stored = load_file(tmp_path / "a.safetensors")
+    assert stored.keys() == written.keys()
+    assert all(torch.equal(stored[name], tensor) for name, tensor in written.items())
 
 
 def test_the_file_holds_the_values_from_before_the_tensors_were_copied(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_the_file_holds_the_values_from_before_the_tensors_were_copied(tmp_path:
             tensor.zero_()
         changed.set()
         writing.result()
-    found = load_file(tmp_path / "a.safetensors")
-    assert [float(found[name][0]) for name in "abc"] == [1.0, 2.0, 3.0]
+    tensors = load_file(tmp_path / "a.safetensors")
+    assert [float(tensors[name][0]) for name in "abc"] == [1.0, 2.0, 3.0]
 
 
 def test_a_step_does_not_change_a_checkpoint_that_is_being_written(policy: Policy, tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_a_step_does_not_change_a_checkpoint_that_is_being_written(policy: Polic
     assert done == ["left with a gradient"]
     after = collect(training)
     assert not all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    found = {name: torch.empty_like(tensor) for name, tensor in before.items()}
-    load_tensors(tmp_path / "step_00000001", found)
-    assert all(torch.equal(found[name], tensor) for name, tensor in before.items())
+    written = {name: torch.empty_like(tensor) for name, tensor in before.items()}
+    load_tensors(tmp_path / "step_00000001", written)
+    assert all(torch.equal(written[name], tensor) for name, tensor in before.items())
 
 
 def test_the_state_of_a_checkpoint_has_the_bytes_of_its_tensors(policy: Policy, tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_the_state_of_a_checkpoint_has_the_bytes_of_its_tensors(policy: Policy, 
 
     asyncio.run(run())
     size = sum(path.stat().st_size for path in (tmp_path / "step_00000001" / "tensors").iterdir())
-    said = read_state(tmp_path / "step_00000001").bytes
-    assert said is not None
-    assert 0 < size - said < 0.2 * size  # the header is the rest
+    stated_bytes = read_state(tmp_path / "step_00000001").bytes
+    assert stated_bytes is not None
+    assert 0 < size - stated_bytes < 0.2 * size  # the header is the rest
 
 
 def test_a_checkpoint_without_its_size_is_still_read(policy: Policy, tmp_path: Path) -> None:
@@ -136,5 +136,5 @@ def test_a_checkpoint_takes_no_second_copy_unless_training_changes_the_tensors(
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{TESTS.parent / 'services'}:{TESTS}"}
     ended = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
-    assert found["grown_by"] < share * MEGABYTES
+    report = json.loads(ended.stdout.splitlines()[-1])
+    assert report["grown_by"] < share * MEGABYTES

@@ -1,4 +1,4 @@
-"""Which tokens clip_cov draws in a training step: of how many, around which means, and anew in each step."""
+"""The tokens that clip_cov draws in a training step: their number, their means, a new draw per step."""
 
 from collections.abc import Callable
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""A training step with a critic: values before tokens, advantages by hand, what trains and what does not."""
+"""A training step with a critic: values before tokens, advantages by hand, and the parameters that train."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -90,14 +90,14 @@ def gradients(
     training: TrainingStep, groups: Sequence[Group], *, version: int = 0
 ) -> dict[str, torch.Tensor]:
     """The gradients of policy and critic, flat, as the step would hand them to the optimizers."""
-    found: list[dict[str, torch.Tensor]] = []
+    collected: list[dict[str, torch.Tensor]] = []
 
     def look(change: Callable[[], None]) -> None:
         modules = {"policy": training.policy.model, "critic": critic_of(training).module}
-        found.append({name: flat(module, "grad") for name, module in modules.items()})
+        collected.append({name: flat(module, "grad") for name, module in modules.items()})
 
     training.train(groups, version=version, update=look)
-    (gradient,) = found
+    (gradient,) = collected
     return gradient
 
 
@@ -138,7 +138,7 @@ def test_a_value_is_read_at_the_token_before_and_at_the_last_one_alone_or_packed
     sequences = make_sequences(GROUPS, Shaping())
     (packed,) = pack(sequences, max_tokens=1024, share_prompts=shared)
     row = make_row(packed, prompt_tokens(sequences), policy.device, share_prompts=shared)
-    found = critic.values_without_gradient(row, training.forward(policy, row).hidden_NH)
+    predicted = critic.values_without_gradient(row, training.forward(policy, row).hidden_NH)
     backbone = policy.model.base_model if kind == "head" else critic.module.backbone
     before, after = [], []
     for sequence in packed:
@@ -148,8 +148,8 @@ def test_a_value_is_read_at_the_token_before_and_at_the_last_one_alone_or_packed
         start = len(sequence.prompt_token_ids) - 1
         before += [float(values[start + t]) for t, m in enumerate(sequence.completion.mask) if m]
         after.append(float(values[-1]))
-    assert found.before_T.tolist() == pytest.approx(before, abs=1e-5)
-    assert found.after_B.tolist() == pytest.approx(after, abs=1e-5)
+    assert predicted.before_T.tolist() == pytest.approx(before, abs=1e-5)
+    assert predicted.after_B.tolist() == pytest.approx(after, abs=1e-5)
     assert len(set(before)) > 5
 
 
@@ -201,9 +201,9 @@ def test_a_perfect_critic_leaves_nothing_to_learn(policy: Policy) -> None:
     both_right = group(completion((5, 6, 7), reward=1.0), completion((8, 9), reward=1.0))
     training = training_of(policy, configured(policy))
     constant(critic_of(training), 1.0)
-    found = gradients(training, [both_right])
-    assert float(found["policy"].abs().max()) == 0
-    assert float(found["critic"].abs().max()) == 0
+    computed_gradients = gradients(training, [both_right])
+    assert float(computed_gradients["policy"].abs().max()) == 0
+    assert float(computed_gradients["critic"].abs().max()) == 0
 
 
 def test_the_value_after_a_truncated_completion_counts_only_with_bootstrap(policy: Policy) -> None:
@@ -246,13 +246,13 @@ def test_the_value_loss_falls_over_repeated_batches_and_values_explain_the_retur
     # at a policy's rate of nearly 0 the batch stays the same
     config = configured(policy, "learner.learning_rate=1e-9", kind=kind, clip_range=clip)
     training = training_of(policy, config)
-    found = [train(training, GROUPS).metrics for _ in range(40)]
+    metrics = [train(training, GROUPS).metrics for _ in range(40)]
     # What stays: the answers of a prompt start in one state, whose value is their mean. Squares around it are
     # 0.25 * 2, 0.1111 + 0.1736 + 0.0069 and 0.25 * 2, 1.2917 in all; half of it over 14 tokens is 0.0461. The
     # squares of all returns around 0.4821 are 2.4330, so 1 - 1.2917 / 2.4330 = 0.4691 of it is explained.
-    assert found[0]["value_loss"] == pytest.approx(0.2031, abs=1e-4)  # V = 0: squares 5.6875 over 28
-    assert found[-1]["value_loss"] == pytest.approx(0.0461, rel=0.2)
-    assert found[-1]["explained_variance"] == pytest.approx(0.4691, abs=0.1)
+    assert metrics[0]["value_loss"] == pytest.approx(0.2031, abs=1e-4)  # V = 0: squares 5.6875 over 28
+    assert metrics[-1]["value_loss"] == pytest.approx(0.0461, rel=0.2)
+    assert metrics[-1]["explained_variance"] == pytest.approx(0.4691, abs=0.1)
 
 
 def test_a_critic_of_its_own_trunk_or_none_leaves_the_policy_s_gradient_alone(
@@ -280,10 +280,10 @@ def test_a_shared_trunk_gets_the_coefficient_s_share_of_the_value_loss(
         unlike_zero(critic_of(training))
         return gradients(training, GROUPS)
 
-    none, half, whole = at(0.0), at(0.5), at(1.0)
-    assert float((whole["policy"] - none["policy"]).abs().max()) > 1e-3
+    none, half, full = at(0.0), at(0.5), at(1.0)
+    assert float((full["policy"] - none["policy"]).abs().max()) > 1e-3
     torch.testing.assert_close(
-        half["policy"] - none["policy"], (whole["policy"] - none["policy"]) / 2, rtol=1e-4, atol=1e-6
+        half["policy"] - none["policy"], (full["policy"] - none["policy"]) / 2, rtol=1e-4, atol=1e-6
     )
     torch.testing.assert_close(half["critic"], none["critic"])  # the head's own gradient is the whole one
 
@@ -328,11 +328,11 @@ def test_any_split_into_rows_gives_the_same_gradients(
         unlike_zero(critic_of(training))
         return gradients(training, on_policy(policy, GROUPS))
 
-    whole, split = at(1024), at(16)
+    unsplit, split = at(1024), at(16)
     for name in ("policy", "critic"):
-        largest = float(whole[name].abs().max())
+        largest = float(unsplit[name].abs().max())
         assert largest > 0
-        torch.testing.assert_close(split[name], whole[name], rtol=1e-6, atol=1e-6 * largest)
+        torch.testing.assert_close(split[name], unsplit[name], rtol=1e-6, atol=1e-6 * largest)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -372,9 +372,9 @@ def test_a_token_over_age_trains_no_critic_but_still_counts(policy: Policy) -> N
     training = training_of(policy, config)
     constant(critic_of(training), 0.0)
     result = training.train([stale], version=10, update=lambda change: None)
-    found = gradients(training, [stale], version=10)
+    computed_gradients = gradients(training, [stale], version=10)
     # one token of five: its slope 0 - 1 over 5 is the gradient of the bias
-    assert found["critic"][-1].item() == pytest.approx(-0.2)
+    assert computed_gradients["critic"][-1].item() == pytest.approx(-0.2)
     assert result.metrics["value_loss"] == pytest.approx(0.5)
     everything = training.train([contrast(version=0)], version=10, update=lambda change: None)
     assert everything.bad == 0
@@ -403,17 +403,17 @@ def test_a_resumed_critic_goes_on_bit_for_bit(
 ) -> None:
     policy = new_policy()
     config = configured(policy, "learner.schedule.warmup_steps=3", kind=kind, clip_range=0.2)
-    whole = training_of(policy, config)
-    train(whole, GROUPS, version=0)
+    uninterrupted = training_of(policy, config)
+    train(uninterrupted, GROUPS, version=0)
     state = State(version=1, model_fingerprint="f")
-    saved = save(tmp_path, whole, state)
+    saved = save(tmp_path, uninterrupted, state)
     again = training_of(new_policy(), config)
     restore(again, saved)
     for version in (1, 2):
-        results = [train(training, GROUPS, version=version) for training in (whole, again)]
+        results = [train(training, GROUPS, version=version) for training in (uninterrupted, again)]
         assert results[0].metrics == pytest.approx(results[1].metrics, rel=0, abs=0, nan_ok=True)
-    assert torch.equal(flat(critic_of(again).module), flat(critic_of(whole).module))
-    assert torch.equal(flat(again.policy.model), flat(whole.policy.model))
+    assert torch.equal(flat(critic_of(again).module), flat(critic_of(uninterrupted).module))
+    assert torch.equal(flat(again.policy.model), flat(uninterrupted.policy.model))
 
 
 def test_a_checkpoint_of_another_critic_is_refused_and_one_without_leaves_it_new(
@@ -455,9 +455,9 @@ def test_a_value_model_starts_from_the_directory_that_is_named(policy: Policy, t
 def test_a_critic_has_its_own_learning_rate_and_gradient_norm(policy: Policy) -> None:
     config = configured(policy, "learner.schedule.warmup_steps=4", "learner.max_grad_norm=1e-3")
     training = training_of(policy, config)
-    found = gradients(training, GROUPS, version=1)
-    assert float(found["critic"].norm()) == pytest.approx(1e-3, rel=1e-3)
-    assert float(found["policy"].norm()) == pytest.approx(1e-3, rel=1e-3)
+    computed_gradients = gradients(training, GROUPS, version=1)
+    assert float(computed_gradients["critic"].norm()) == pytest.approx(1e-3, rel=1e-3)
+    assert float(computed_gradients["policy"].norm()) == pytest.approx(1e-3, rel=1e-3)
     assert critic_of(training).optimizer.param_groups[0]["lr"] == pytest.approx(0.01 * 2 / 4)
     default = training_of(policy, configured(policy, "learner.learning_rate=0.003", learning_rate=None))
     train(default, GROUPS)

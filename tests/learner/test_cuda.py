@@ -1,4 +1,4 @@
-"""Who is told to use CUDA does so, or ends with what is wrong; nobody computes on CPUs instead."""
+"""A process that is configured for CUDA uses CUDA or ends with an error; it never falls back to the CPU."""
 
 import asyncio
 import os

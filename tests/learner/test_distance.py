@@ -1,4 +1,4 @@
-"""How far two answers are apart, worked by hand and as a metric."""
+"""The distance between two answers: worked by hand, and the properties of a metric."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""A training step on what a teacher says: the gradient of the divergence, by the model's own logits."""
+"""A training step with a teacher: the gradient of the divergence, computed from the models' own logits."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,15 +41,15 @@ def batch(top_k: int) -> list[Group]:
 
 def gradient_of(policy: Policy, config: RunConfig, groups: Sequence[Group]) -> dict[str, torch.Tensor]:
     """What the step hands to the optimizer, by parameter."""
-    found: dict[str, torch.Tensor] = {}
+    gradient: dict[str, torch.Tensor] = {}
 
     def look(change: Callable[[], None]) -> None:
         for name, parameter in policy.model.named_parameters():
             assert parameter.grad is not None
-            found[name] = parameter.grad.clone()
+            gradient[name] = parameter.grad.clone()
 
     TrainingStep(policy, config).train(groups, version=0, update=look)
-    return found
+    return gradient
 
 
 def floats(payload: bytes) -> torch.Tensor:
@@ -67,8 +67,8 @@ def logprobs_of(
     """Logprobs [tokens, V] by the model's own logits, one sequence by itself."""
     ids = torch.tensor([[*prompt, *answer.token_ids]])
     logits = policy.model(input_ids=ids, use_cache=False).logits[0].float()
-    whole: torch.Tensor = (logits / temperature).log_softmax(dim=-1)
-    return whole[len(prompt) - 1 : -1]
+    all_logprobs: torch.Tensor = (logits / temperature).log_softmax(dim=-1)
+    return all_logprobs[len(prompt) - 1 : -1]
 
 
 def slow_loss(policy: Policy, groups: Sequence[Group], *, kind: str, temperature: float) -> torch.Tensor:
@@ -117,12 +117,12 @@ def test_the_gradient_is_that_of_the_models_own_logits(
     groups = batch(options.get("top_k", 0))
     config = configured(*overrides, **options)
     policy = new_policy()
-    found = gradient_of(policy, config, groups)
+    gradient = gradient_of(policy, config, groups)
     slow = new_policy()
     slow_loss(slow, groups, kind=kind, temperature=config.rollout.temperature).backward()
     for name, parameter in slow.model.named_parameters():
-        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-5, msg=name)
-    assert max(float(value.abs().max()) for value in found.values()) > 1e-3
+        torch.testing.assert_close(gradient[name], parameter.grad, rtol=1e-3, atol=1e-5, msg=name)
+    assert max(float(value.abs().max()) for value in gradient.values()) > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["advantage", "reverse"])
@@ -135,10 +135,10 @@ def test_a_completion_alone_in_its_group_learns_from_the_teacher(
         for each in batch(options.get("top_k", 0))
     ]
     policy, slow = new_policy(), new_policy()
-    found = gradient_of(policy, configured("rollout.group_size=1", **options), lone)
+    gradient = gradient_of(policy, configured("rollout.group_size=1", **options), lone)
     slow_loss(slow, lone, kind=kind, temperature=1.0).backward()
     for name, parameter in slow.model.named_parameters():
-        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-5, msg=name)
+        torch.testing.assert_close(gradient[name], parameter.grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
 def test_rewards_train_beside_the_teacher_with_their_weight(new_policy: Callable[[], Policy]) -> None:

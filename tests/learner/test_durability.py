@@ -1,4 +1,4 @@
-"""A kill in mid-write, a full disk, a folder that is away: the last checkpoint stays, the run goes on."""
+"""A writer killed, a full disk, a missing folder: the last checkpoint stays, and the run goes on."""
 
 import json
 import resource
@@ -29,11 +29,11 @@ def test_a_writer_that_is_killed_in_the_middle_leaves_the_last_checkpoint_whole(
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{TESTS.parent / 'services'}:{TESTS}"}
     ended = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
-    assert [(kill["signal"], kill["whole"]) for kill in found] == [(9, True)] * 3
-    assert all(kill["newest"] >= kill["first"] for kill in found)
-    assert any(kill["partial"] for kill in found)
-    last = found[-1]["newest"]
+    report = json.loads(ended.stdout.splitlines()[-1])
+    assert [(kill["signal"], kill["whole"]) for kill in report] == [(9, True)] * 3
+    assert all(kill["newest"] >= kill["first"] for kill in report)
+    assert any(kill["partial"] for kill in report)
+    last = report[-1]["newest"]
     save(tmp_path, TrainingStep(policy, config_with()), State(version=last + 1, model_fingerprint="f"))
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[-1] == f"step_{last + 1:08d}"

@@ -1,4 +1,4 @@
-"""An evaluation reports once, comes to an end, and never stands in the way of training."""
+"""An evaluation reports once, ends in bounded time, and never blocks training."""
 
 import asyncio
 from pathlib import Path
@@ -34,30 +34,30 @@ def history(run_dir: Path) -> History:
 
 def test_a_finished_evaluation_is_one_row_at_its_step(tmp_path: Path) -> None:
     replay = FakeEvaluations(looks=2)
-    found, _ = evaluator(tmp_path, replay)
-    asyncio.run(found.evaluate(3, asyncio.Event()))
+    evaluations, _ = evaluator(tmp_path, replay)
+    asyncio.run(evaluations.evaluate(3, asyncio.Event()))
     assert replay.asked == {"version": 3, "prompts": 4, "samples_per_prompt": 2, "reward": "exact_match"}
     (row,) = history(tmp_path).evaluations.values()
     assert (row["step"], row["version"], row["accuracy"]) == (3, 3, 0.75)
     assert (row["completions"], row["errors"], row["mean_version"]) == (8, 1, 3.5)
-    assert found.last_step == 3
+    assert evaluations.last_step == 3
 
 
 def test_an_evaluation_past_its_deadline_is_given_up_with_a_log_line(tmp_path: Path) -> None:
-    found, log = evaluator(tmp_path, FakeEvaluations(looks=None), timeout=0.05)
-    asyncio.run(found.evaluate(3, asyncio.Event()))
+    evaluations, log = evaluator(tmp_path, FakeEvaluations(looks=None), timeout=0.05)
+    asyncio.run(evaluations.evaluate(3, asyncio.Event()))
     assert "evaluation given up step=3" in said(log)
     assert history(tmp_path).evaluations == {}
-    assert found.last_step is None
+    assert evaluations.last_step is None
 
 
 def test_a_stop_ends_an_evaluation(tmp_path: Path) -> None:
     async def run() -> None:
         stop = asyncio.Event()
-        found, _ = evaluator(tmp_path, FakeEvaluations(looks=None), timeout=60)
-        found.begin(1)
+        evaluations, _ = evaluator(tmp_path, FakeEvaluations(looks=None), timeout=60)
+        evaluations.begin(1)
         stopping = asyncio.get_running_loop().call_later(0.05, stop.set)
-        await asyncio.wait_for(found.settle(stop), 5)
+        await asyncio.wait_for(evaluations.settle(stop), 5)
         stopping.cancel()
 
     asyncio.run(run())
@@ -66,12 +66,12 @@ def test_a_stop_ends_an_evaluation(tmp_path: Path) -> None:
 
 def test_one_that_comes_due_while_another_runs_is_skipped_and_logged(tmp_path: Path) -> None:
     async def run() -> Log:
-        found, log = evaluator(tmp_path, FakeEvaluations(looks=2))
-        found.begin(1)
-        found.begin(2)
-        await found.settle(asyncio.Event())
-        found.begin(3)
-        await found.settle(asyncio.Event())
+        evaluations, log = evaluator(tmp_path, FakeEvaluations(looks=2))
+        evaluations.begin(1)
+        evaluations.begin(2)
+        await evaluations.settle(asyncio.Event())
+        evaluations.begin(3)
+        await evaluations.settle(asyncio.Event())
         return log
 
     log = asyncio.run(run())
@@ -94,11 +94,11 @@ class Failing(FakeEvaluations):
 
 def test_each_failed_background_evaluation_is_logged_and_shown_and_the_next_one_runs(tmp_path: Path) -> None:
     async def run() -> Log:
-        found, log = evaluator(tmp_path, Failing(1, 2))
+        evaluations, log = evaluator(tmp_path, Failing(1, 2))
         for version in (1, 2, 3):
-            found.begin(version)
+            evaluations.begin(version)
             await asyncio.sleep(0.01)
-        await asyncio.wait_for(found.settle(asyncio.Event()), 5)
+        await asyncio.wait_for(evaluations.settle(asyncio.Event()), 5)
         return log
 
     log = asyncio.run(run())
@@ -112,13 +112,13 @@ def test_each_failed_background_evaluation_is_logged_and_shown_and_the_next_one_
 
 def test_a_failed_evaluation_does_not_stop_the_end_of_a_run(tmp_path: Path) -> None:
     async def run() -> None:
-        found, _ = evaluator(tmp_path, Failing(1))
-        found.begin(1)
-        await asyncio.wait_for(found.settle(asyncio.Event()), 5)
+        evaluations, _ = evaluator(tmp_path, Failing(1))
+        evaluations.begin(1)
+        await asyncio.wait_for(evaluations.settle(asyncio.Event()), 5)
 
     asyncio.run(run())
 
 
 def test_settling_without_an_evaluation_returns_at_once(tmp_path: Path) -> None:
-    found, _ = evaluator(tmp_path, FakeEvaluations(looks=1))
-    asyncio.run(asyncio.wait_for(found.settle(asyncio.Event()), 1))
+    evaluations, _ = evaluator(tmp_path, FakeEvaluations(looks=1))
+    asyncio.run(asyncio.wait_for(evaluations.settle(asyncio.Event()), 1))

@@ -1,4 +1,4 @@
-"""The learner computes what transformers' own models say, for every family in docs/models.md."""
+"""The learner's logprobs equal those of transformers' models, for every family in docs/models.md."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -54,11 +54,11 @@ def packed_logprobs(policy: Policy, rows: list[torch.Tensor], *, temperature: fl
 
 def own_logprobs(model: Any, rows: list[torch.Tensor], *, temperature: float) -> torch.Tensor:
     """From the model's own logits, one sequence at a time, without our code."""
-    found = []
+    logprobs = []
     for row in rows:
         logits = model(input_ids=row[None]).logits[0, :-1] / temperature
-        found.append(logits.log_softmax(-1).gather(1, row[1:, None]).squeeze(1))
-    return torch.cat(found)
+        logprobs.append(logits.log_softmax(-1).gather(1, row[1:, None]).squeeze(1))
+    return torch.cat(logprobs)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,4 +1,4 @@
-"""Versions reach the fleet whole or not at all, over real gRPC and real gloo groups."""
+"""A version reaches the rollouts completely or not at all, over real gRPC and real gloo groups."""
 
 import asyncio
 import threading
@@ -297,9 +297,9 @@ def test_the_error_of_an_unreadable_stream_names_the_worker_and_the_reason(polic
         with suppress(AssertionError, TimeoutError):
             await learner.publish(1)
         await until(lambda: learner.fleet.members() == [])
-        found = said(learner.log)
-        assert "reading of a worker's stream failed worker=w" in found
-        assert "ValueError: a message of the future" in found
+        log_lines = said(learner.log)
+        assert "reading of a worker's stream failed worker=w" in log_lines
+        assert "ValueError: a message of the future" in log_lines
 
     play(policy, scene)
 

@@ -1,4 +1,4 @@
-"""Logprobs of further tokens, against the whole softmax of the same logits."""
+"""Logprobs of further tokens equal the full softmax of the same logits."""
 
 from typing import Any
 
@@ -30,27 +30,33 @@ def inputs(dtype: torch.dtype = torch.float64, head: torch.dtype | None = None) 
 
 
 def ours(
-    given: dict[str, Tensor], transform: LogitTransform, temperature: float, *, bias: bool
+    inputs_by_name: dict[str, Tensor], transform: LogitTransform, temperature: float, *, bias: bool
 ) -> tuple[Tensor, Tensor]:
     options: dict[str, Any] = {
-        "bias_V": given["bias_V"] if bias else None,
+        "bias_V": inputs_by_name["bias_V"] if bias else None,
         "transform": transform,
         "temperature": temperature,
     }
-    hidden_TH, head_VH, targets_T = given["hidden_TH"], given["head_VH"], given["targets_T"]
+    hidden_TH, head_VH, targets_T = (
+        inputs_by_name["hidden_TH"],
+        inputs_by_name["head_VH"],
+        inputs_by_name["targets_T"],
+    )
     own_T = selected_logprobs(hidden_TH, head_VH, targets_T, chunk=7, **options).logprobs_T
-    return own_T, logprobs_beside(hidden_TH, head_VH, targets_T, own_T, given["ids_TK"], **options)
+    return own_T, logprobs_beside(hidden_TH, head_VH, targets_T, own_T, inputs_by_name["ids_TK"], **options)
 
 
 def slow(
-    given: dict[str, Tensor], transform: LogitTransform, temperature: float, *, bias: bool
+    inputs_by_name: dict[str, Tensor], transform: LogitTransform, temperature: float, *, bias: bool
 ) -> tuple[Tensor, Tensor]:
-    logits_TV = given["hidden_TH"].double() @ given["head_VH"].double().T
-    logits_TV = transform.scale * (logits_TV + given["bias_V"].double() if bias else logits_TV)
+    logits_TV = inputs_by_name["hidden_TH"].double() @ inputs_by_name["head_VH"].double().T
+    logits_TV = transform.scale * (logits_TV + inputs_by_name["bias_V"].double() if bias else logits_TV)
     cap = transform.soft_cap
     logits_TV = logits_TV if cap is None else cap * torch.tanh(logits_TV / cap)
     all_TV = (logits_TV / temperature).log_softmax(dim=1)
-    return all_TV.gather(1, given["targets_T"][:, None]).squeeze(1), all_TV.gather(1, given["ids_TK"])
+    return all_TV.gather(1, inputs_by_name["targets_T"][:, None]).squeeze(1), all_TV.gather(
+        1, inputs_by_name["ids_TK"]
+    )
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -61,31 +67,31 @@ def slow(
 def test_values_and_gradients_are_those_of_the_whole_softmax(
     temperature: float, transform: LogitTransform, bias: bool
 ) -> None:
-    given = inputs()
-    leaves = [given[name] for name in ("hidden_TH", "head_VH", *(("bias_V",) if bias else ()))]
-    found = []
+    inputs_by_name = inputs()
+    leaves = [inputs_by_name[name] for name in ("hidden_TH", "head_VH", *(("bias_V",) if bias else ()))]
+    gradients = []
     for how in (ours, slow):
-        own_T, others_TK = how(given, transform, temperature, bias=bias)
-        total = (others_TK * given["by_TK"]).sum() + (own_T * given["by_T"]).sum()
-        found.append((others_TK, *torch.autograd.grad(total, leaves)))
-    for one, other in zip(*found, strict=True):
+        own_T, others_TK = how(inputs_by_name, transform, temperature, bias=bias)
+        total = (others_TK * inputs_by_name["by_TK"]).sum() + (own_T * inputs_by_name["by_T"]).sum()
+        gradients.append((others_TK, *torch.autograd.grad(total, leaves)))
+    for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
 def test_a_frozen_head_has_no_gradient_and_the_hidden_states_have_one() -> None:
-    given = inputs()
-    given["head_VH"].requires_grad_(requires_grad=False)
-    _, others_TK = ours(given, LogitTransform(), 1.0, bias=False)
-    (others_TK * given["by_TK"]).sum().backward()
-    assert given["head_VH"].grad is None
-    assert given["hidden_TH"].grad is not None
-    assert float(given["hidden_TH"].grad.abs().max()) > 0
+    inputs_by_name = inputs()
+    inputs_by_name["head_VH"].requires_grad_(requires_grad=False)
+    _, others_TK = ours(inputs_by_name, LogitTransform(), 1.0, bias=False)
+    (others_TK * inputs_by_name["by_TK"]).sum().backward()
+    assert inputs_by_name["head_VH"].grad is None
+    assert inputs_by_name["hidden_TH"].grad is not None
+    assert float(inputs_by_name["hidden_TH"].grad.abs().max()) > 0
 
 
 def test_a_half_precision_head_is_applied_in_float32() -> None:
-    given = inputs(torch.float32, torch.bfloat16)
+    inputs_by_name = inputs(torch.float32, torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        _, others_TK = ours(given, LogitTransform(), 1.0, bias=False)
-    _, wanted_TK = slow(given, LogitTransform(), 1.0, bias=False)
+        _, others_TK = ours(inputs_by_name, LogitTransform(), 1.0, bias=False)
+    _, wanted_TK = slow(inputs_by_name, LogitTransform(), 1.0, bias=False)
     assert others_TK.dtype is torch.float32
     torch.testing.assert_close(others_TK.double(), wanted_TK, rtol=0, atol=1e-5)

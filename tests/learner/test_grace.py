@@ -1,4 +1,4 @@
-"""A grace period that a checkpoint does not fit into is reported, at the start and after each checkpoint."""
+"""A grace period that is too short for a checkpoint is reported, at the start and after checkpoints."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Several ranks load a model, each its own part: the same bits, each byte read once, and little memory."""
+"""Several ranks load a model in parts: equal bits, each byte is read once, and memory use is small."""
 
 import json
 import os
@@ -78,12 +78,12 @@ def test_two_ranks_read_each_byte_once_and_hold_little_more_than_their_share(
 ) -> None:
     model: Path = request.getfixturevalue(f"{kind}_model")
     launch(2, "measured", tmp_path / "out", model)
-    found = [json.loads((tmp_path / f"out-{rank}").read_text()) for rank in (0, 1)]
+    reports = [json.loads((tmp_path / f"out-{rank}").read_text()) for rank in (0, 1)]
     size = (model / "model.safetensors").stat().st_size
-    read = sum(each["read"] for each in found)
+    read = sum(each["read"] for each in reports)
     assert size <= read <= 1.01 * size  # headers, the configuration and this process's own status beside it
     largest = max(4 * tensor.numel() for tensor in load_file(model / "model.safetensors").values())
-    for each in found:
+    for each in reports:
         assert 2 * each["share"] == pytest.approx(2 * size, rel=0.01)  # stored in bfloat16, held in float32
         assert each["grown"] <= 1.3 * each["share"] + largest
 
@@ -102,28 +102,28 @@ def test_a_base_below_adapters_is_checked_without_all_of_it_in_float32(deep_mode
 def test_the_first_step_is_bit_for_bit_that_of_a_model_loaded_as_one(tmp_path: Path) -> None:
     models = [make_model(family, tmp_path / family) for family in ("qwen2", "qwen3_moe")]
     launch(2, "steps", tmp_path / "out", *models)
-    found = json.loads((tmp_path / "out").read_text())
-    assert found == {f"{name}: {model.name}": [] for name in STEPS for model in models}
+    report = json.loads((tmp_path / "out").read_text())
+    assert report == {f"{name}: {model.name}": [] for name in STEPS for model in models}
 
 
 def test_rows_are_read_without_the_rest_of_a_tensor(tmp_path: Path) -> None:
-    whole = {
+    all_tensors = {
         "rows": torch.randn(1000, 250),
         "scalar": torch.tensor(3.0),
         "half": torch.randn(7, 3).bfloat16(),
     }
-    save_file(whole, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    found = tensors_on_disk(tmp_path)
-    assert found.keys() == whole.keys()
-    for name, expected in whole.items():
-        assert torch.equal(found[name][...], expected)
+    save_file(all_tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    tensors = tensors_on_disk(tmp_path)
+    assert tensors.keys() == all_tensors.keys()
+    for name, expected in all_tensors.items():
+        assert torch.equal(tensors[name][...], expected)
     before = int(Path("/proc/self/io").read_text().split()[1])
-    rows = found["rows"][600:625, 0:250]
+    rows = tensors["rows"][600:625, 0:250]
     assert int(Path("/proc/self/io").read_text().split()[1]) - before <= 25 * 250 * 4 + 1024
-    assert torch.equal(rows, whole["rows"][600:625])
-    assert found["rows"][1000:1000, 0:250].shape == (0, 250)
+    assert torch.equal(rows, all_tensors["rows"][600:625])
+    assert tensors["rows"][1000:1000, 0:250].shape == (0, 250)
     with pytest.raises(ValueError, match="only rows"):
-        found["rows"][0:5, 0:10]
+        tensors["rows"][0:5, 0:10]
 
 
 def test_files_that_are_cut_off_are_named(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_every_tensor_that_the_library_writes_is_read(tmp_path: Path) -> None:
     tensors = {str(dtype): torch.zeros(3, 2).to(dtype) for dtype in kinds}
     tensors |= {"empty": torch.empty(0, 3), "scalar": torch.tensor(2.0), "also empty": torch.empty(2, 0)}
     save_file(tensors, tmp_path / "model.safetensors")
-    found = tensors_on_disk(tmp_path)
-    assert {name: tuple(found[name].get_shape()) for name in found} == {
+    on_disk = tensors_on_disk(tmp_path)
+    assert {name: tuple(on_disk[name].get_shape()) for name in on_disk} == {
         name: tuple(tensor.shape) for name, tensor in tensors.items()
     }
 

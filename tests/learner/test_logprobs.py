@@ -1,4 +1,4 @@
-"""Logprobs in chunks equal log_softmax of all logits, at the price that the module promises."""
+"""Logprobs in chunks equal log_softmax of all logits, with the memory and FLOPs that the module states."""
 
 import math
 from typing import Any
@@ -52,10 +52,10 @@ def materialised(
     return Selected(logprobs_T=chosen, entropy_T=-(every.exp() * every).sum(dim=1))
 
 
-def gradients(found: Selected, wanted: list[Tensor], by_logprob: Tensor, by_entropy: Tensor) -> Any:
-    loss = (found.logprobs_T * by_logprob).sum()
-    if found.entropy_T.requires_grad:
-        loss = loss + (found.entropy_T * by_entropy).sum()
+def gradients(selected: Selected, wanted: list[Tensor], by_logprob: Tensor, by_entropy: Tensor) -> Any:
+    loss = (selected.logprobs_T * by_logprob).sum()
+    if selected.entropy_T.requires_grad:
+        loss = loss + (selected.entropy_T * by_entropy).sum()
     return torch.autograd.grad(loss, wanted)
 
 
@@ -112,13 +112,13 @@ def test_values_and_gradients_are_those_of_the_whole_softmax(
         chunk=chunk,
         entropy_gradient=with_entropy,
     )
-    whole = materialised(hidden, head, targets, used, temperature, transform)
-    torch.testing.assert_close(got.logprobs_T, whole.logprobs_T, atol=1e-11, rtol=1e-11)
-    torch.testing.assert_close(got.entropy_T, whole.entropy_T, atol=1e-11, rtol=1e-11, check_stride=False)
+    expected = materialised(hidden, head, targets, used, temperature, transform)
+    torch.testing.assert_close(got.logprobs_T, expected.logprobs_T, atol=1e-11, rtol=1e-11)
+    torch.testing.assert_close(got.entropy_T, expected.entropy_T, atol=1e-11, rtol=1e-11, check_stride=False)
     assert got.entropy_T.requires_grad == with_entropy
     weights[1] *= with_entropy
     for mine, theirs in zip(
-        gradients(got, wanted, *weights), gradients(whole, wanted, *weights), strict=True
+        gradients(got, wanted, *weights), gradients(expected, wanted, *weights), strict=True
     ):
         torch.testing.assert_close(mine, theirs, atol=1e-10, rtol=1e-10)
 
@@ -134,7 +134,7 @@ def test_gradients_are_finite_differences(
     bias.requires_grad_(not frozen_head)
 
     def of(hidden: Tensor, head: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
-        found = selected_logprobs(
+        selected = selected_logprobs(
             hidden,
             head,
             targets,
@@ -144,7 +144,7 @@ def test_gradients_are_finite_differences(
             chunk=3,
             entropy_gradient=with_entropy,
         )
-        return (found.logprobs_T, found.entropy_T) if with_entropy else (found.logprobs_T,)
+        return (selected.logprobs_T, selected.entropy_T) if with_entropy else (selected.logprobs_T,)
 
     assert torch.autograd.gradcheck(of, (hidden, head, bias))
 
@@ -156,11 +156,11 @@ def test_the_head_is_applied_in_float32_under_autocast_and_for_half_precision(dt
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = selected_logprobs(hidden, head, targets, bias_V=bias, chunk=4, entropy_gradient=True)
         mine = gradients(got, [hidden, head, bias], weight, weight)
-    whole = materialised(hidden, head, targets, bias)
+    expected = materialised(hidden, head, targets, bias)
     assert (got.logprobs_T.dtype, got.entropy_T.dtype) == (torch.float32, torch.float32)
-    torch.testing.assert_close(got.logprobs_T, whole.logprobs_T.float(), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(got.entropy_T, whole.entropy_T.float(), atol=1e-5, rtol=1e-5)
-    for a, b in zip(mine, gradients(whole, [hidden, head, bias], weight, weight), strict=True):
+    torch.testing.assert_close(got.logprobs_T, expected.logprobs_T.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(got.entropy_T, expected.entropy_T.float(), atol=1e-5, rtol=1e-5)
+    for a, b in zip(mine, gradients(expected, [hidden, head, bias], weight, weight), strict=True):
         assert a.dtype == dtype
         torch.testing.assert_close(a.float(), b.float(), rtol=torch.finfo(dtype).eps, atol=1e-5)
 
@@ -168,10 +168,10 @@ def test_the_head_is_applied_in_float32_under_autocast_and_for_half_precision(dt
 def test_saturated_logits_have_no_gradient_and_a_soft_cap_makes_no_larger_tensor() -> None:
     hidden, head, bias, targets = inputs()
     with LargestTensor() as largest:
-        found = selected_logprobs(
+        selected = selected_logprobs(
             hidden, head, targets, bias_V=bias, transform=CAPPED, chunk=5, entropy_gradient=True
         )
-        (found.logprobs_T + found.entropy_T).sum().backward()
+        (selected.logprobs_T + selected.entropy_T).sum().backward()
     assert largest.numel == H * V
     far = selected_logprobs(1e6 * hidden, head, targets, transform=CAPPED).logprobs_T
     (gradient,) = torch.autograd.grad(far.sum(), hidden)
@@ -182,8 +182,8 @@ def test_a_tied_head_gets_the_gradient_of_both_its_uses() -> None:
     _, table, _, targets = inputs()
     seen = torch.randint(0, V, (T,), generator=torch.Generator().manual_seed(1))
     got = selected_logprobs(table[seen].tanh(), table, targets, chunk=10).logprobs_T.sum()
-    whole = materialised(table[seen].tanh(), table, targets).logprobs_T.sum()
-    (mine,), (theirs,) = torch.autograd.grad(got, table), torch.autograd.grad(whole, table)
+    expected = materialised(table[seen].tanh(), table, targets).logprobs_T.sum()
+    (mine,), (theirs,) = torch.autograd.grad(got, table), torch.autograd.grad(expected, table)
     torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
@@ -192,12 +192,12 @@ def test_logits_of_ten_thousand_give_finite_values_and_gradients(chunk: int) -> 
     hidden = torch.tensor([[1.0], [1.0], [-1.0], [0.0]], requires_grad=True)
     head = torch.linspace(-1e4, 1e4, V)[:, None].requires_grad_()
     targets = torch.tensor([V - 1, 0, V - 1, 7])
-    found = selected_logprobs(hidden, head, targets, chunk=chunk, entropy_gradient=True)
+    selected = selected_logprobs(hidden, head, targets, chunk=chunk, entropy_gradient=True)
     # neighbours are 200 apart, and exp(-200) is nothing: all of the mass is on the largest logit
     expected = torch.tensor([0.0, -2e4, -2e4, -math.log(V)])
-    torch.testing.assert_close(found.logprobs_T, expected)
-    torch.testing.assert_close(found.entropy_T, torch.tensor([0.0, 0.0, 0.0, math.log(V)]))
-    by_hidden, by_head = gradients(found, [hidden, head], torch.ones(4), torch.ones(4))
+    torch.testing.assert_close(selected.logprobs_T, expected)
+    torch.testing.assert_close(selected.entropy_T, torch.tensor([0.0, 0.0, 0.0, math.log(V)]))
+    by_hidden, by_head = gradients(selected, [hidden, head], torch.ones(4), torch.ones(4))
     # head[target] - head[largest], and head[target] - its mean 0 where all are equally likely
     expected = torch.tensor([[0.0], [-2e4], [2e4], [float(head[7].detach())]])
     torch.testing.assert_close(by_hidden, expected, atol=1e-2, rtol=1e-5)
@@ -226,8 +226,8 @@ def test_no_positions_give_no_logprobs_and_a_gradient_of_zero() -> None:
 def test_no_tensor_of_all_logits_is_made_forward_or_backward(chunk: int) -> None:
     hidden, head, bias, targets = inputs()
     with LargestTensor() as largest:
-        found = selected_logprobs(hidden, head, targets, bias_V=bias, chunk=chunk, entropy_gradient=True)
-        (found.logprobs_T + found.entropy_T).sum().backward()
+        selected = selected_logprobs(hidden, head, targets, bias_V=bias, chunk=chunk, entropy_gradient=True)
+        (selected.logprobs_T + selected.entropy_T).sum().backward()
     assert largest.numel == H * V < T * V  # the gradient of the head
 
 
@@ -258,9 +258,9 @@ def flops(*, frozen: bool = False, live: int = T, with_gradient: bool = True) ->
     weight = (torch.arange(T) < live).float()
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: in_place_flops})
     with counter, torch.set_grad_enabled(with_gradient):
-        found = selected_logprobs(hidden, head, targets, chunk=20).logprobs_T
+        logprobs_T = selected_logprobs(hidden, head, targets, chunk=20).logprobs_T
         if with_gradient:
-            (found * weight).sum().backward()
+            (logprobs_T * weight).sum().backward()
     return counter.get_total_flops() / ONE_PRODUCT
 
 
@@ -284,9 +284,9 @@ def test_positions_without_a_gradient_cost_nothing_in_the_backward_pass() -> Non
 def test_two_calls_agree_to_the_last_bit() -> None:
     def once() -> list[Tensor]:
         hidden, head, _, targets = inputs()
-        found = selected_logprobs(hidden, head, targets, chunk=7, entropy_gradient=True)
+        selected = selected_logprobs(hidden, head, targets, chunk=7, entropy_gradient=True)
         weight = torch.linspace(-1, 1, T)
-        return [found.logprobs_T, found.entropy_T, *gradients(found, [hidden, head], weight, weight)]
+        return [selected.logprobs_T, selected.entropy_T, *gradients(selected, [hidden, head], weight, weight)]
 
     assert all(torch.equal(a, b) for a, b in zip(once(), once(), strict=True))
 
@@ -295,8 +295,8 @@ def test_two_calls_agree_to_the_last_bit() -> None:
 def test_a_second_derivative_is_refused(frozen: bool) -> None:
     hidden, head, _, targets = inputs()
     head.requires_grad_(not frozen)
-    found = selected_logprobs(hidden, head, targets).logprobs_T
-    (first,) = torch.autograd.grad((found**2).sum(), hidden, create_graph=True)
+    logprobs_T = selected_logprobs(hidden, head, targets).logprobs_T
+    (first,) = torch.autograd.grad((logprobs_T**2).sum(), hidden, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
 
@@ -321,11 +321,11 @@ def test_the_functions_of_a_chunk_compile_into_one_graph_each(
 
     def run() -> list[Tensor]:
         hidden, head, bias, targets = inputs()
-        found = selected_logprobs(
+        selected = selected_logprobs(
             hidden, head, targets, bias_V=bias, transform=transform, chunk=20, entropy_gradient=True
         )
         wanted = [hidden, head, bias]
-        return [found.logprobs_T, found.entropy_T, *gradients(found, wanted, weight, weight)]
+        return [selected.logprobs_T, selected.entropy_T, *gradients(selected, wanted, weight, weight)]
 
     plain = run()
     monkeypatch.setattr(logprobs, "functions_of", lambda device: functions)

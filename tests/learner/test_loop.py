@@ -1,4 +1,4 @@
-"""The loop's order of things, and how it ends: finished, stopped, starved, diverged, or on a full disk."""
+"""The order of events in the training loop, and its ends: finished, stopped, starved, diverged, full disk."""
 
 import asyncio
 import json
@@ -324,11 +324,11 @@ def test_no_batch_within_the_deadline_is_an_error_that_says_what_the_workers_did
     policy: Policy, tmp_path: Path
 ) -> None:
     scene = Scene(policy, tmp_path, "learner.sample_timeout_seconds=0.1", batches=1)
-    said = (
+    message = (
         r"no batch of 2 groups within 0.1 s \(learner.sample_timeout_seconds\): .*3 groups were handed in; "
         r".*no rollout was ever heard from: is one running\?; no actor was ever heard from: is one running\?"
     )
-    with pytest.raises(Starved, match=said):
+    with pytest.raises(Starved, match=message):
         scene.run()
     assert scene.done[-2:] == ["announce 1", "confirm 1"]
 
@@ -349,8 +349,8 @@ def test_the_first_batch_has_the_time_of_an_engines_start_too(policy: Policy, tm
 
 def test_a_first_batch_that_does_not_come_names_both_bounds(policy: Policy, tmp_path: Path) -> None:
     waits = ("learner.sample_timeout_seconds=0.1", "rollout.start_timeout_seconds=0.2")
-    said = r"within 0\.3\d* s \(learner.sample_timeout_seconds \+ rollout.start_timeout_seconds\)"
-    with pytest.raises(Starved, match=said):
+    message = r"within 0\.3\d* s \(learner.sample_timeout_seconds \+ rollout.start_timeout_seconds\)"
+    with pytest.raises(Starved, match=message):
         Scene(policy, tmp_path, *waits, batches=0).run()
 
 

@@ -1,4 +1,4 @@
-"""Only adapters train, checkpoint and travel; with them off, the policy is the model that it started from."""
+"""Only adapters are trained, saved and published; without adapters the policy is the base model."""
 
 import json
 from collections.abc import Callable
@@ -80,13 +80,13 @@ def test_adapters_on_experts_are_refused(moe_dir: Path) -> None:
 
 def test_a_base_in_bfloat16_keeps_the_frequencies_of_its_positions_in_float32(tiny_dir: Path) -> None:
     policy = load_trained(run_config(tiny_dir, "model.dtype=bfloat16"), device=CPU)
-    whole = load_policy(tiny_dir, source=tiny_dir, device=CPU, dtype=torch.float32)
-    buffers = dict(whole.model.named_buffers())
-    found = dict(policy.model.named_buffers())
+    in_float32 = load_policy(tiny_dir, source=tiny_dir, device=CPU, dtype=torch.float32)
+    buffers = dict(in_float32.model.named_buffers())
+    buffers_by_name = dict(policy.model.named_buffers())
     assert buffers
     for name, expected in buffers.items():
-        assert found[name].dtype is torch.float32
-        assert torch.equal(found[name], expected)
+        assert buffers_by_name[name].dtype is torch.float32
+        assert torch.equal(buffers_by_name[name], expected)
 
 
 def test_every_linear_layer_but_the_head_is_adapted_unless_some_are_named(
@@ -149,12 +149,12 @@ def test_merged_tensors_are_those_that_peft_merges(new_policy: Callable[[], Poli
     made.save_adapters(tmp_path)
     theirs = peft.PeftModel.from_pretrained(new_policy().model, tmp_path).merge_and_unload()
     expected = dict(theirs.named_parameters())
-    found = dict(made.named_tensors())
-    assert found.keys() == expected.keys() == dict(new_policy().named_tensors()).keys()
-    for name, tensor in found.items():
+    merged = dict(made.named_tensors())
+    assert merged.keys() == expected.keys() == dict(new_policy().named_tensors()).keys()
+    for name, tensor in merged.items():
         torch.testing.assert_close(tensor, expected[name].detach(), rtol=0, atol=1e-6)
     name = "model.layers.0.self_attn.q_proj.weight"
-    moved = found[name] - new_policy().model.get_parameter(name)
+    moved = merged[name] - new_policy().model.get_parameter(name)
     assert torch.linalg.matrix_rank(moved, atol=1e-4) == 4
 
 
@@ -182,8 +182,10 @@ def test_a_finished_run_leaves_adapters_that_peft_loads_beside_the_merged_model(
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert json.loads((tmp_path / "model-adapter" / "adapter_config.json").read_text())["lora_alpha"] == 8
     theirs = peft.PeftModel.from_pretrained(new_policy().model, tmp_path / "model-adapter").eval()
-    found = theirs(input_ids=TOKENS[None]).logits[0, :-1].log_softmax(-1).gather(1, TOKENS[1:, None])[:, 0]
-    torch.testing.assert_close(found, logprobs(made), rtol=0, atol=1e-5)
+    logprobs_of_peft = (
+        theirs(input_ids=TOKENS[None]).logits[0, :-1].log_softmax(-1).gather(1, TOKENS[1:, None])[:, 0]
+    )
+    torch.testing.assert_close(logprobs_of_peft, logprobs(made), rtol=0, atol=1e-5)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert not any("lora" in name for name, _ in plain.named_parameters())
 
@@ -218,14 +220,14 @@ def test_rows_that_share_prompts_have_the_gradient_of_rows_that_do_not(policy: P
     groups = on_policy(made, GROUPS)
 
     def gradient(*overrides: str) -> torch.Tensor:
-        found: list[torch.Tensor] = []
+        collected: list[torch.Tensor] = []
 
         def look(change: Callable[[], None]) -> None:
-            found.extend(p.grad.flatten() for _, p in made.trained_parameters() if p.grad is not None)
+            collected.extend(p.grad.flatten() for _, p in made.trained_parameters() if p.grad is not None)
 
         config = config_with("learner.max_grad_norm=1e9", *overrides)
         TrainingStep(made, config).train(groups, version=0, update=look)
-        return torch.cat(found)
+        return torch.cat(collected)
 
     apart = gradient("learner.share_prompts=false")
     assert apart.abs().max() > 1e-3
@@ -236,15 +238,15 @@ def test_a_resumed_run_makes_bit_for_bit_the_adapters_of_one_that_never_stopped(
     tiny_dir: Path, tmp_path: Path
 ) -> None:
     config = run_config(tiny_dir, "learner.weight_decay=0.1")
-    whole = TrainingStep(load_trained(config, device=CPU), config)
-    step(whole, 1)
-    saved = save(tmp_path, whole, State(version=1, model_fingerprint="f"))
-    step(whole, 2)
+    uninterrupted = TrainingStep(load_trained(config, device=CPU), config)
+    step(uninterrupted, 1)
+    saved = save(tmp_path, uninterrupted, State(version=1, model_fingerprint="f"))
+    step(uninterrupted, 2)
     torch.manual_seed(99)  # other numbers at first in the adapters that are loaded into
     resumed = TrainingStep(load_trained(config, device=CPU), config)
     restore(resumed, saved)
     step(resumed, 2)
-    expected = adapters_of(whole.policy)
+    expected = adapters_of(uninterrupted.policy)
     assert all(torch.equal(tensor, expected[name]) for name, tensor in adapters_of(resumed.policy).items())
 
 
@@ -307,7 +309,7 @@ def test_a_base_in_half_precision_has_adapters_in_full_and_travels_in_half(tiny_
     before = adapters_of(policy)
     step(TrainingStep(policy, config), 1)
     assert any(not torch.equal(p, before[name]) for name, p in policy.trained_parameters())
-    found: Selected = policy.selected(
+    selected: Selected = policy.selected(
         TOKENS, torch.arange(6), torch.arange(5), TOKENS[1:], temperature=1.0, chunk=64
     )
-    assert found.logprobs_T.dtype == torch.float32
+    assert selected.logprobs_T.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""What Prometheus is told about a loss adds up to what metrics.jsonl says about the same tokens."""
+"""The Prometheus metrics of a loss add up to the values of metrics.jsonl for the same tokens."""
 
 import math
 from typing import Any
@@ -60,15 +60,15 @@ def total(metrics: Metrics, name: str, **labels: str) -> float:
 @pytest.mark.parametrize("spec", [ICEPOP, CISPO], ids=["icepop", "cispo"])
 def test_the_counters_add_up_to_the_shares_of_all_trained_tokens(spec: dict[str, Any]) -> None:
     sums = sums_of(spec)
-    whole, metrics = finalize(sums), shown(sums)
+    totals, metrics = finalize(sums), shown(sums)
     trained = total(metrics, "tokens_trained_total")
-    assert trained == whole["trained_tokens"] == TOKENS
+    assert trained == totals["trained_tokens"] == TOKENS
     for name, share in TOKEN_SHARES.items():
-        assert total(metrics, name) / trained == pytest.approx(whole[share]), name
+        assert total(metrics, name) / trained == pytest.approx(totals[share]), name
     for name, share in SIDE_SHARES.items():
         for side in ("low", "high"):
             counted = total(metrics, name, side=side)
-            assert counted / trained == pytest.approx(whole[f"{share}_{side}"]), (name, side)
+            assert counted / trained == pytest.approx(totals[f"{share}_{side}"]), (name, side)
 
 
 def test_tokens_with_an_advantage_of_0_have_no_gradient_and_may_be_dropped() -> None:
@@ -80,14 +80,14 @@ def test_tokens_with_an_advantage_of_0_have_no_gradient_and_may_be_dropped() -> 
 @pytest.mark.parametrize("spec", [ICEPOP, CISPO], ids=["icepop", "cispo"])
 def test_the_gauges_of_means_are_over_every_trained_token(spec: dict[str, Any]) -> None:
     sums = sums_of(spec)
-    whole, metrics = finalize(sums), shown(sums)
+    totals, metrics = finalize(sums), shown(sums)
     weights = values(metrics, "tokens_trained_total")
     means = {name: key for name, key in GAUGES.items() if key.startswith("mean") or key == "kl_rollout"}
     assert len(means) == 5
     for name, key in means.items():
-        found = {cell: value for cell, value in values(metrics, name).items() if not math.isnan(value)}
-        mean = sum(weights[cell] * value for cell, value in found.items()) / TOKENS
-        assert mean == pytest.approx(whole[key]), name
+        gauge_values = {cell: value for cell, value in values(metrics, name).items() if not math.isnan(value)}
+        mean = sum(weights[cell] * value for cell, value in gauge_values.items()) / TOKENS
+        assert mean == pytest.approx(totals[key]), name
 
 
 @pytest.mark.parametrize(("name", "key"), [("bounded_ratio", "ess"), ("correction", "ess_correction")])
@@ -107,8 +107,8 @@ def test_the_exported_sums_give_the_effective_sample_size_of_the_step_and_of_eac
     by_age = finalize_by_staleness(sums)
     assert len(by_age) > 1
     assert effective(set(by_age)) == pytest.approx(finalize(sums)[key])
-    for age, found in by_age.items():
-        assert effective({age}) == pytest.approx(found[key])
+    for age, size in by_age.items():
+        assert effective({age}) == pytest.approx(size[key])
 
 
 def test_the_sums_of_a_cell_without_tokens_are_0_and_its_gauges_nan() -> None:

@@ -1,4 +1,4 @@
-"""What does not fit is refused before it is loaded; the formula is that of the tensors of a real learner."""
+"""A model that does not fit is refused before loading; the formula matches a real learner's tensors."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Packed sequences see only themselves, and what is saved loads again."""
+"""Attention stays inside each packed sequence, and a saved model loads again."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -99,9 +99,9 @@ def test_the_gradient_of_a_packed_row_is_the_sum_of_those_of_its_sequences(polic
 def test_half_precision_forward_keeps_float32_weights_and_logprobs(tiny_dir: Path) -> None:
     policy = load(tiny_dir, torch.bfloat16)
     assert {tensor.dtype for _, tensor in policy.named_tensors()} == {torch.float32}
-    found = logprobs(policy, SEQUENCES)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, logprobs(load(tiny_dir), SEQUENCES), atol=0.1, rtol=0)
+    logprobs_of_policy = logprobs(policy, SEQUENCES)
+    assert logprobs_of_policy.dtype == torch.float32
+    torch.testing.assert_close(logprobs_of_policy, logprobs(load(tiny_dir), SEQUENCES), atol=0.1, rtol=0)
 
 
 def test_a_directory_without_a_model_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_prompt_shared_by_its_group_gives_the_same_logprobs_and_gradient(polic
     shared = TrainingStep(policy, config_with("learner.share_prompts=true")).forward(policy, row).logprobs_T
     alone = torch.cat([own_logprobs(policy, sequence, 1.0) for sequence in bundle])
     torch.testing.assert_close(shared, alone, atol=1e-5, rtol=1e-5)
-    gradients = [torch.autograd.grad(found.sum(), parameters) for found in (shared, alone)]
+    gradients = [torch.autograd.grad(logprobs_T.sum(), parameters) for logprobs_T in (shared, alone)]
     torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
 
 
@@ -218,10 +218,10 @@ def test_a_prompt_shared_by_its_group_gives_the_same_logprobs_and_gradient(polic
 def test_flash_attention_is_used_only_where_it_can_compute_the_rows(
     device: str, dtype: torch.dtype, share_prompts: bool, flash: bool, expected: str
 ) -> None:
-    found = attention_of(
+    attention = attention_of(
         torch.device(device), dtype, share_prompts=share_prompts, flash=flash, config=LlamaConfig(**SMALL)
     )
-    assert found == expected
+    assert attention == expected
 
 
 @pytest.mark.parametrize(("config", "expected"), [(OPTConfig(), "sdpa"), (Gemma2Config(), "eager")])

@@ -1,4 +1,4 @@
-"""FLOPs of a step, against those that torch counts: adapters, experts, shared prompts, several passes."""
+"""FLOPs of a step equal torch's count: adapters, experts, shared prompts, several passes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,8 +40,8 @@ def trained(policy: Policy, groups: list[Group], *overrides: str, **tree: Any) -
 
 
 def test_the_flops_of_the_matrices_are_those_that_torch_counts(policy: Policy) -> None:
-    found = counted_in_layers(policy, 16)
-    matrices = sum(count for name, count in found.items() if name in ("aten.mm", "aten.addmm"))
+    counted = counted_in_layers(policy, 16)
+    matrices = sum(count for name, count in counted.items() if name in ("aten.mm", "aten.addmm"))
     assert model_flops(policy).token * 16 == matrices
     assert model_flops(policy).token == 6 * LAYERS * (ATTENTION_WEIGHTS + MLP_WEIGHTS)
 

@@ -1,4 +1,4 @@
-"""A run trains with an objective and an advantage that are functions of the user's."""
+"""A run trains with an objective and an advantage that are the user's own functions."""
 
 import re
 import sys

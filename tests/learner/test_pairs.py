@@ -1,4 +1,4 @@
-"""Which answers make a pair, and what happens to those that do not."""
+"""Which answers form a preference pair, and the counts of the answers that do not."""
 
 import pytest
 from learner.fakes import completion, group
@@ -23,9 +23,9 @@ WEIGHTS = {"exact_match": 2.0}
 
 def test_the_best_answer_is_chosen_against_the_worst_whatever_their_order() -> None:
     groups = [group(MIDDLE, WORST, BEST), group(BEST, MIDDLE, WORST)]
-    found = pairs_by_score(groups, verified_scores(groups, WEIGHTS))
-    assert [(pair.chosen, pair.rejected) for pair in found.pairs] == [(BEST, WORST)] * 2
-    assert found.counts["pairs"] == 2
+    pairs = pairs_by_score(groups, verified_scores(groups, WEIGHTS))
+    assert [(pair.chosen, pair.rejected) for pair in pairs.pairs] == [(BEST, WORST)] * 2
+    assert pairs.counts["pairs"] == 2
 
 
 def test_an_answer_that_was_not_scored_takes_no_part() -> None:
@@ -37,33 +37,33 @@ def test_an_answer_that_was_not_scored_takes_no_part() -> None:
 def test_a_tie_gives_no_pair_and_neither_does_a_group_without_scores() -> None:
     equal = completion((9,), reward=1.0)
     groups = [group(BEST, equal), group(FAILED, FAILED), group()]
-    found = pairs_by_score(groups, verified_scores(groups, WEIGHTS))
-    assert found.pairs == ()
-    assert found.counts == {"pairs": 0, "ties": 3, "contradicted": 0, "identical": 0}
+    pairs = pairs_by_score(groups, verified_scores(groups, WEIGHTS))
+    assert pairs.pairs == ()
+    assert pairs.counts == {"pairs": 0, "ties": 3, "contradicted": 0, "identical": 0}
 
 
 def test_a_judgement_that_the_verifier_contradicts_is_dropped_and_an_open_one_stays() -> None:
     also_right = completion((9,), reward=1.0)
     groups = [group(BEST, WORST), group(BEST, WORST), group(BEST, also_right)]
     judged = [[0.1, 0.9], [0.9, 0.1], [0.2, 0.4]]
-    found = pairs_by_score(groups, judged, anchor="exact_match")
-    assert [(pair.chosen, pair.rejected) for pair in found.pairs] == [(BEST, WORST), (also_right, BEST)]
-    assert found.counts == {"pairs": 2, "ties": 0, "contradicted": 1, "identical": 0}
+    pairs = pairs_by_score(groups, judged, anchor="exact_match")
+    assert [(pair.chosen, pair.rejected) for pair in pairs.pairs] == [(BEST, WORST), (also_right, BEST)]
+    assert pairs.counts == {"pairs": 2, "ties": 0, "contradicted": 1, "identical": 0}
     assert pairs_by_score(groups, judged).counts["contradicted"] == 0
 
 
 def test_the_same_tokens_judged_twice_are_no_pair() -> None:
-    found = pairs_by_score([group(BEST, BEST)], [[0.1, 0.2]])
-    assert found.counts["identical"] == 1
-    assert found.pairs == ()
+    pairs = pairs_by_score([group(BEST, BEST)], [[0.1, 0.2]])
+    assert pairs.counts["identical"] == 1
+    assert pairs.pairs == ()
 
 
 def test_a_demonstration_is_chosen_against_each_other_answer_once() -> None:
     demonstration = unsampled_answer((5,))
-    found = pairs_with_demonstrations([group(BEST, WORST, WORST, FAILED)], lambda _: demonstration)
-    assert [pair.rejected for pair in found.pairs] == [WORST, FAILED]
-    assert {pair.chosen for pair in found.pairs} == {demonstration}
-    assert found.counts == {"pairs": 2, "identical": 2}
+    pairs = pairs_with_demonstrations([group(BEST, WORST, WORST, FAILED)], lambda _: demonstration)
+    assert [pair.rejected for pair in pairs.pairs] == [WORST, FAILED]
+    assert {pair.chosen for pair in pairs.pairs} == {demonstration}
+    assert pairs.counts == {"pairs": 2, "identical": 2}
 
 
 def test_a_demonstration_of_another_prompt_is_refused() -> None:
@@ -87,9 +87,9 @@ def pairs_apart(*answers: Completion, least: float | None, anchor: str | None = 
 
 def test_of_equally_good_pairs_the_most_distant_one_is_made() -> None:
     assert [pair.rejected for pair in pairs_apart(RIGHT, SLIP, OTHER_WAY, least=None).pairs] == [SLIP]
-    found = pairs_apart(RIGHT, SLIP, OTHER_WAY, least=0.0)
-    assert [(pair.chosen, pair.rejected, pair.distance) for pair in found.pairs] == [(RIGHT, OTHER_WAY, 1.0)]
-    assert found.counts == {"pairs": 1, "ties": 0, "contradicted": 0, "identical": 0, "alike": 0}
+    pairs = pairs_apart(RIGHT, SLIP, OTHER_WAY, least=0.0)
+    assert [(pair.chosen, pair.rejected, pair.distance) for pair in pairs.pairs] == [(RIGHT, OTHER_WAY, 1.0)]
+    assert pairs.counts == {"pairs": 1, "ties": 0, "contradicted": 0, "identical": 0, "alike": 0}
 
 
 def test_of_pairs_far_enough_apart_the_largest_difference_of_scores_is_made() -> None:
@@ -98,23 +98,23 @@ def test_of_pairs_far_enough_apart_the_largest_difference_of_scores_is_made() ->
 
 
 def test_a_group_without_a_pair_far_enough_apart_makes_none_and_is_counted() -> None:
-    found = pairs_apart(RIGHT, SLIP, SLIP, least=0.6)
-    assert found.pairs == ()
-    assert found.counts == {"pairs": 0, "ties": 0, "contradicted": 0, "identical": 0, "alike": 1}
+    pairs = pairs_apart(RIGHT, SLIP, SLIP, least=0.6)
+    assert pairs.pairs == ()
+    assert pairs.counts == {"pairs": 0, "ties": 0, "contradicted": 0, "identical": 0, "alike": 1}
     assert pairs_apart(RIGHT, RIGHT, least=0.6).counts["ties"] == 1
 
 
 def test_a_pair_that_is_far_apart_is_still_dropped_where_the_verifier_contradicts() -> None:
     groups = [group(SLIP, RIGHT, OTHER_WAY)]
-    found = pairs_by_score(groups, [[0.9, 0.8, 0.85]], anchor="exact_match", least_distance=0.6)
-    assert found.counts["pairs"] == 1  # SLIP over OTHER_WAY: both are wrong, so nothing contradicts it
-    found = pairs_by_score(groups, [[0.9, 0.2, 0.85]], anchor="exact_match", least_distance=0.5)
-    assert (found.pairs, found.counts["contradicted"]) == ((), 1)
+    pairs = pairs_by_score(groups, [[0.9, 0.8, 0.85]], anchor="exact_match", least_distance=0.6)
+    assert pairs.counts["pairs"] == 1  # SLIP over OTHER_WAY: both are wrong, so nothing contradicts it
+    pairs = pairs_by_score(groups, [[0.9, 0.2, 0.85]], anchor="exact_match", least_distance=0.5)
+    assert (pairs.pairs, pairs.counts["contradicted"]) == ((), 1)
 
 
 def test_an_answer_near_to_its_demonstration_is_no_pair_with_it() -> None:
-    found = pairs_with_demonstrations(
+    pairs = pairs_with_demonstrations(
         [group(SLIP, OTHER_WAY)], lambda _: unsampled_answer((1, 2, 3, 4, 5)), least_distance=0.6
     )
-    assert [pair.rejected for pair in found.pairs] == [OTHER_WAY]
-    assert found.counts == {"pairs": 1, "identical": 0, "alike": 1}
+    assert [pair.rejected for pair in pairs.pairs] == [OTHER_WAY]
+    assert pairs.counts == {"pairs": 1, "identical": 0, "alike": 1}

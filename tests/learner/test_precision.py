@@ -34,10 +34,10 @@ def test_a_run_in_bfloat16_exports_the_weights_that_it_published(
     training = trained(tiny_dir if kind == "dense" else moe_dir)
     checkpoint = save(tmp_path / "run" / "checkpoints", training, State(version=1, model_fingerprint="f"))
     export(checkpoint, tmp_path / "model")
-    found = load_file(tmp_path / "model" / "model.safetensors")
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
     published = {name: t.to(torch.bfloat16) for name, t in training.policy.named_tensors()}
-    assert found.keys() == published.keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in published.items())
+    assert tensors.keys() == published.keys()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in published.items())
     assert json.loads((tmp_path / "model" / "config.json").read_text())["dtype"] == "bfloat16"
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="auto")
     assert loaded.dtype is torch.bfloat16
@@ -49,12 +49,12 @@ def test_float32_is_exported_on_request_of_the_command_or_the_configuration(
     training = trained(tiny_dir)
     save(tmp_path / "a" / "checkpoints", training, State(version=1, model_fingerprint="f"))
     assert main([str(tmp_path / "a"), str(tmp_path / "one"), "--dtype", "float32"]) == 0
-    asked = trained(tiny_dir, "learner.checkpoint.model_dtype=float32")
-    save(tmp_path / "b" / "checkpoints", asked, State(version=1, model_fingerprint="f"))
+    exported_in_float32 = trained(tiny_dir, "learner.checkpoint.model_dtype=float32")
+    save(tmp_path / "b" / "checkpoints", exported_in_float32, State(version=1, model_fingerprint="f"))
     assert main([str(tmp_path / "b"), str(tmp_path / "two")]) == 0
-    for folder, of in (("one", training), ("two", asked)):
-        found = load_file(tmp_path / folder / "model.safetensors")
-        assert all(torch.equal(found[name], tensor) for name, tensor in of.policy.named_tensors())
+    for folder, of in (("one", training), ("two", exported_in_float32)):
+        tensors = load_file(tmp_path / folder / "model.safetensors")
+        assert all(torch.equal(tensors[name], tensor) for name, tensor in of.policy.named_tensors())
         assert json.loads((tmp_path / folder / "config.json").read_text())["dtype"] == "float32"
 
 

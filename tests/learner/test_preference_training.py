@@ -31,8 +31,8 @@ PAIRS = [
 ]
 
 
-def stage_of(**given: Any) -> PreferenceStage:
-    config = parse_config({"stages": [{"name": "s", "kind": "preference", **given}]})
+def stage_of(**fields: Any) -> PreferenceStage:
+    config = parse_config({"stages": [{"name": "s", "kind": "preference", **fields}]})
     (stage,) = config.stages
     assert isinstance(stage, PreferenceStage)
     return stage
@@ -55,16 +55,16 @@ def alone(policy: Policy, pair: Pair) -> torch.Tensor:
 
 
 def gradients(policy: Policy) -> list[torch.Tensor]:
-    found = [p.grad.clone() for p in policy.model.parameters() if p.grad is not None]
+    collected = [p.grad.clone() for p in policy.model.parameters() if p.grad is not None]
     policy.model.zero_grad(set_to_none=True)
-    return found
+    return collected
 
 
 def test_answer_logprobs_are_the_sums_over_the_answers_in_any_packing(policy: Policy) -> None:
     expected = [alone(policy, pair).item() for pair in halves(PAIRS)]
     for max_tokens in (1, 12, 100):
-        found = answer_logprobs(policy, halves(PAIRS), max_tokens=max_tokens)
-        assert found == pytest.approx(expected, abs=1e-4)
+        logprobs = answer_logprobs(policy, halves(PAIRS), max_tokens=max_tokens)
+        assert logprobs == pytest.approx(expected, abs=1e-4)
 
 
 def test_tokens_that_the_policy_did_not_write_do_not_count(policy: Policy) -> None:
@@ -125,12 +125,12 @@ def learn(training: PreferenceTraining, groups: Sequence[Group], *, stop: bool =
 def test_a_round_makes_right_answers_likelier_against_wrong_ones(policy: Policy, tiny_dir: Path) -> None:
     right, wrong = completion((5, 6), reward=1.0), completion((8, 9, 7), reward=0.0)
     groups = [group(wrong, right, name=f"g{i}", prompt=(3, i)) for i in range(4, 12)]
-    asked = [Pair(prompt_token_ids=(3, 5), answer=answer) for answer in (right, wrong)]
-    before = answer_logprobs(policy, asked, max_tokens=64)
+    pairs = [Pair(prompt_token_ids=(3, 5), answer=answer) for answer in (right, wrong)]
+    before = answer_logprobs(policy, pairs, max_tokens=64)
     learned = learn(
         training_of(policy, tiny_dir, epochs=5, batch_size=4, learning_rate=1e-2, beta=0.5), groups
     )
-    after = answer_logprobs(policy, asked, max_tokens=64)
+    after = answer_logprobs(policy, pairs, max_tokens=64)
     assert after[0] - after[1] > before[0] - before[1] + 1
     assert learned.loss < 0.69  # log 2 is where it starts
     assert (learned.steps, learned.counts["pairs"], learned.tokens) == (10, 8, 5 * 8 * 5)
@@ -196,11 +196,12 @@ def test_a_judge_returns_the_probability_of_the_right_verdict_and_none_for_withh
     scores = judge.scores([group(answered, completion((6,), reward=None)), group()])
     from slipstream.records import Prompt
 
-    asked = tokens.encode(Prompt(prompt_id="q", task="t", answer="", text=f"2+2={answered.text}?"))
+    question = tokens.encode(Prompt(prompt_id="q", task="t", answer="", text=f"2+2={answered.text}?"))
     verdicts = [
         float(
             alone(
-                policy, Pair(prompt_token_ids=asked, answer=unsampled_answer(tokens.encode_answer(verdict)))
+                policy,
+                Pair(prompt_token_ids=question, answer=unsampled_answer(tokens.encode_answer(verdict))),
             )
         )
         for verdict in ("y", "n")

@@ -1,4 +1,4 @@
-"""What the fetch of the next batch raises is seen by somebody, also when nobody wants the batch any more."""
+"""An error of the prefetch of the next batch is always raised or logged, also if the batch is not needed."""
 
 import asyncio
 import io

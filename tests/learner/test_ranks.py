@@ -1,4 +1,4 @@
-"""Several processes train as one: the same gradient, the same checkpoint, and the same end."""
+"""Several ranks train as one process does: equal gradients, equal checkpoints, equal ends."""
 
 import json
 import subprocess

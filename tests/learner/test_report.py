@@ -1,4 +1,4 @@
-"""What the learner writes is what the command reads: metrics.jsonl, samples.jsonl and the metrics page."""
+"""The learner's output is what its readers expect: metrics.jsonl, samples.jsonl and the metrics endpoint."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""An interrupted synchronous run equals the uninterrupted one, bit for bit: weights, moments, rows."""
+"""An interrupted synchronous run equals the uninterrupted run bit for bit: weights, optimizer state, rows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,13 +42,13 @@ def uninterrupted(
     redis_server: RedisServer, configure: Configure, tmp_path_factory: pytest.TempPathFactory
 ) -> Whole:
     """The run of an algorithm that nothing happens to, made once."""
-    known: dict[str, tuple[Ended, Path]] = {}
+    runs: dict[str, tuple[Ended, Path]] = {}
 
     def run(algorithm: str) -> tuple[Ended, Path]:
-        if algorithm not in known:
+        if algorithm not in runs:
             run_dir = tmp_path_factory.mktemp("whole") / f"whole-{algorithm}"
-            known[algorithm] = session(configure(algorithm, run_dir), redis_server.url), run_dir
-        return known[algorithm]
+            runs[algorithm] = session(configure(algorithm, run_dir), redis_server.url), run_dir
+        return runs[algorithm]
 
     return run
 
@@ -62,8 +62,8 @@ def same(run_dir: Path, whole_dir: Path) -> None:
     assert not [name for name, tensor in tensors.items() if not torch.equal(tensor, expected[name])]
     assert state == expected_state
     for place, (row,) in rows(whole_dir).items():
-        for found in rows(run_dir)[place]:
-            assert found == row, place
+        for each_row in rows(run_dir)[place]:
+            assert each_row == row, place
 
 
 def test_a_run_trains_and_publishes_all_steps(uninterrupted: Whole) -> None:

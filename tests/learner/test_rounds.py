@@ -1,4 +1,4 @@
-"""The order of things in a round, how it ends, and how a stage goes on after it was lost."""
+"""The order of events in a round, its ends, and the resume of an interrupted stage."""
 
 import asyncio
 import json
@@ -34,12 +34,12 @@ class Replay:
         return Activity()
 
     async def sample(self, version: int, *, groups: int) -> list[Group]:
-        given = self._given.get(version, 0)
-        if given + groups > self._groups:
+        groups_given = self._given.get(version, 0)
+        if groups_given + groups > self._groups:
             await asyncio.sleep(0.01)
             return []
-        self._given[version] = given + groups
-        return [contrast(f"{version}-{given + i}", version=version) for i in range(groups)]
+        self._given[version] = groups_given + groups
+        return [contrast(f"{version}-{groups_given + i}", version=version) for i in range(groups)]
 
     async def ack(self, groups: Sequence[Group], version: int) -> Generated:
         self._events.note(f"ack {len(groups)} as {version}")
@@ -137,8 +137,8 @@ class Scene:
         return self.events
 
     def rows(self, event: str) -> list[dict[str, Any]]:
-        found = map(json.loads, (self.run_dir / "metrics.jsonl").read_text().splitlines())
-        return [row for row in found if row["event"] == event]
+        all_rows = map(json.loads, (self.run_dir / "metrics.jsonl").read_text().splitlines())
+        return [row for row in all_rows if row["event"] == event]
 
 
 def test_a_round_samples_all_learns_is_durable_and_only_then_published_and_announced(
@@ -176,10 +176,10 @@ def test_a_finished_stage_leaves_a_model_the_sets_of_its_rounds_and_rows_that_th
     assert history.total("completions") == 2 * 40 * 2
     step = scene.rows("step")[0]
     assert (step["kept"], step["reward_mean"], step["workers"]) == ({"kept": 40}, 0.5, 2)
-    said = [row["text"] for row in scene.rows("progress")]
-    assert "round 1/2: sampled 40 of 40 prompts" in said
-    assert "round 2/2: optimizer step 1/1  loss 0.500" in said
-    assert "round 2/2: 40 kept" in said
+    messages = [row["text"] for row in scene.rows("progress")]
+    assert "round 1/2: sampled 40 of 40 prompts" in messages
+    assert "round 2/2: optimizer step 1/1  loss 0.500" in messages
+    assert "round 2/2: 40 kept" in messages
 
 
 def test_a_stage_goes_on_behind_its_last_durable_round(policy: Policy, tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_a_round_without_groups_starves_at_its_deadline(policy: Policy, tmp_path
 
 def test_a_first_round_has_the_time_of_an_engines_start_too(policy: Policy, tmp_path: Path) -> None:
     waits = ("learner.sample_timeout_seconds=0.05", "rollout.start_timeout_seconds=0.25")
-    said = r"within 0.3 s \(learner.sample_timeout_seconds \+ rollout.start_timeout_seconds\)"
-    with pytest.raises(Starved, match=said):
+    message = r"within 0.3 s \(learner.sample_timeout_seconds \+ rollout.start_timeout_seconds\)"
+    with pytest.raises(Starved, match=message):
         Scene(policy, tmp_path, *waits, groups=0).run()
 
 

@@ -1,4 +1,4 @@
-"""Experts on their way from a completion's bytes to the tokens of a row; what does not fit is named."""
+"""Expert ids, from the bytes of a completion to the tokens of a row, and the errors for wrong ids."""
 
 from dataclasses import replace
 
@@ -48,17 +48,17 @@ def test_ids_are_ordered_by_token_layer_and_rank_and_unknown_ones_are_minus_one(
         Origin(experts=numbered(3, layers=2, top_k=2), first=1, count=3),
         Origin(experts=None, first=0, count=1),
     ]
-    found = experts_of_row(origins, CPU)
-    assert found is not None
+    ids = experts_of_row(origins, CPU)
+    assert ids is not None
     unknown = [[-1, -1], [-1, -1]]
-    assert found.tolist() == [[[4, 5], [6, 7]], [[8, 9], [10, 11]], unknown, unknown]
+    assert ids.tolist() == [[[4, 5], [6, 7]], [[8, 9], [10, 11]], unknown, unknown]
 
 
 def test_ids_of_two_bytes_are_little_endian() -> None:
     experts = RoutedExperts(tokens=1, layers=1, top_k=2, id_bytes=2, ids=b"\x01\x02\x00\x80")
-    found = experts_of_row([Origin(experts=experts, first=0, count=1)], CPU)
-    assert found is not None
-    assert found.tolist() == [[[0x0201, 0x8000]]]
+    ids = experts_of_row([Origin(experts=experts, first=0, count=1)], CPU)
+    assert ids is not None
+    assert ids.tolist() == [[[0x0201, 0x8000]]]
 
 
 def test_a_row_lays_each_completion_s_experts_behind_its_prompt_s() -> None:

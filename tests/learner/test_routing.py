@@ -1,4 +1,4 @@
-"""What routers choose is written down as it is, and what is laid down for them is what they use."""
+"""The experts that routers choose are recorded, and prescribed experts replace the routers' choice."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -103,8 +103,8 @@ def gradients(policy: Policy, logprobs_T: torch.Tensor) -> dict[str, torch.Tenso
     return {name.replace("mlp.block.", "mlp."): p.grad for name, p in named if p.grad is not None}
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+def close(computed: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(computed, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_routers_are_found_by_their_attributes(moe_policy: Policy) -> None:
@@ -201,10 +201,10 @@ def test_replayed_experts_give_the_logprobs_and_gradients_of_slow_loops_over_the
     wanted = run(slow, row).logprobs_T
     close(fast, wanted)
     assert float((own - wanted).detach().abs().max()) > 0.01
-    found, needed = gradients(moe_policy, fast), gradients(slow, wanted)
+    computed, needed = gradients(moe_policy, fast), gradients(slow, wanted)
     assert all(float(needed[f"model.layers.{layer}.mlp.gate.weight"].abs().max()) > 0 for layer in range(3))
     for name, gradient in needed.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-4, msg=name)
+        torch.testing.assert_close(computed[name], gradient, rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_the_record_has_the_replayed_experts(moe_policy: Policy) -> None:
@@ -224,8 +224,8 @@ def test_layers_that_are_computed_again_for_their_gradient_route_as_before(
     for layer in again.model.model.layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     wanted = gradients(kept, run(kept, row, watch).logprobs_T)
-    found = gradients(again, run(again, row, watch).logprobs_T)
-    assert all(torch.equal(found[name], gradient) for name, gradient in wanted.items())
+    computed_gradients = gradients(again, run(again, row, watch).logprobs_T)
+    assert all(torch.equal(computed_gradients[name], gradient) for name, gradient in wanted.items())
 
 
 def test_the_columns_of_dense_layers_are_passed_over() -> None:
@@ -276,7 +276,9 @@ def test_a_shift_beyond_float32_or_that_is_no_number_is_still_one_that_the_loss_
 
 def test_a_mixture_loads_and_trains_in_half_precision(moe_dir: Path) -> None:
     policy = load_policy(moe_dir, source=moe_dir, device=torch.device("cpu"), dtype=torch.bfloat16)
-    found = run(watched(policy), row_of(SEQUENCES), Watch(records=True))
-    assert found.routed is not None
-    assert found.routed.logprobs_TLK.dtype == torch.float32
-    assert all(bool(gradient.isfinite().all()) for gradient in gradients(policy, found.logprobs_T).values())
+    forward_result = run(watched(policy), row_of(SEQUENCES), Watch(records=True))
+    assert forward_result.routed is not None
+    assert forward_result.routed.logprobs_TLK.dtype == torch.float32
+    assert all(
+        bool(gradient.isfinite().all()) for gradient in gradients(policy, forward_result.logprobs_T).values()
+    )

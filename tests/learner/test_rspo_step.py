@@ -1,4 +1,4 @@
-"""RSPO and routing replay in a training step: the routers of the start of the batch against those of now."""
+"""RSPO and routing replay in a training step: router logprobs before the batch against the current ones."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,18 +41,18 @@ def gradients_of(policy: Policy, groups: list[Group], config: RunConfig) -> list
 
     Not by AdamW, whose first update is the sign of a gradient, however small.
     """
-    found: list[torch.Tensor] = []
+    collected: list[torch.Tensor] = []
     generator = torch.Generator().manual_seed(5)
 
     def look(change: Callable[[], None]) -> None:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in policy.model.parameters()]
-        found.append(torch.cat([gradient.flatten() for gradient in gradients]))
+        collected.append(torch.cat([gradient.flatten() for gradient in gradients]))
         with torch.no_grad():
             for parameter in policy.model.parameters():
                 parameter += 0.01 * torch.randn(parameter.shape, generator=generator)
 
     TrainingStep(policy, config).train(groups, version=0, update=look)
-    return found
+    return collected
 
 
 def test_before_the_first_update_the_routers_have_not_moved(moe_policy: Policy) -> None:
@@ -64,9 +64,9 @@ def test_before_the_first_update_the_routers_have_not_moved(moe_policy: Policy) 
 def test_before_the_first_update_rspo_is_gmpo(new_moe_policy: Callable[[], Policy]) -> None:
     gmpo = rspo("algorithm.objective={kind: gmpo, anchor: batch}")
     (wanted,) = gradients_of(new_moe_policy(), GROUPS, gmpo)
-    (found,) = gradients_of(new_moe_policy(), GROUPS, rspo())
+    (gradient,) = gradients_of(new_moe_policy(), GROUPS, rspo())
     assert float(wanted.abs().max()) > 0
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(gradient, wanted)
 
 
 def test_without_an_update_in_between_each_of_several_minibatches_has_weight_one(moe_policy: Policy) -> None:
@@ -136,9 +136,9 @@ def test_any_packing_gives_the_same_shift_and_gradient(new_moe_policy: Callable[
     def at(*overrides: str) -> torch.Tensor:
         return gradients_of(new_moe_policy(), GROUPS, rspo("learner.minibatches=2", *overrides))[1]
 
-    whole = at("learner.max_tokens_per_row=64")
+    unsplit = at("learner.max_tokens_per_row=64")
     for other in (at("learner.max_tokens_per_row=16"), at("learner.share_prompts=true")):
-        torch.testing.assert_close(other, whole, rtol=1e-3, atol=1e-4 * float(whole.abs().max()))
+        torch.testing.assert_close(other, unsplit, rtol=1e-3, atol=1e-4 * float(unsplit.abs().max()))
 
 
 def test_a_dense_model_is_refused_by_name(policy: Policy) -> None:
@@ -181,9 +181,9 @@ def test_a_step_with_replay_has_the_gradient_of_slow_loops_over_the_replayed_exp
         "algorithm.advantage={kind: dr_grpo}",
         "algorithm.objective={kind: pg, allow_uncorrected: true}",
     )
-    (found,) = gradients_of(policy, groups, config)
+    (step_gradient,) = gradients_of(policy, groups, config)
 
-    wanted = torch.zeros_like(found)
+    wanted = torch.zeros_like(step_gradient)
     for answer, advantage in zip(groups[0].completions, (0.5, -0.5), strict=True):  # dr_grpo: R - mean
         experts = experts_by_token(answer)
         slow, _ = slowly(new_moe_policy(), [replaying(experts, layer) for layer in range(LAYERS)])
@@ -192,7 +192,7 @@ def test_a_step_with_replay_has_the_gradient_of_slow_loops_over_the_replayed_exp
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in slow.model.parameters()]
         wanted += torch.cat([gradient.flatten() for gradient in gradients])
     assert float(wanted.abs().max()) > 0
-    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()))
+    torch.testing.assert_close(step_gradient, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()))
 
 
 def alone(of: Group, answer: Completion) -> TrainingSequence:
@@ -203,8 +203,8 @@ def experts_by_token(answer: Completion) -> list[list[list[int]]]:
     experts = answer.routed_experts
     assert experts is not None
     ids = torch.tensor(list(experts.ids)).reshape(experts.tokens, experts.layers, experts.top_k)
-    found: list[list[list[int]]] = ids.tolist()
-    return found
+    nested_ids: list[list[list[int]]] = ids.tolist()
+    return nested_ids
 
 
 def replaying(experts: list[list[list[int]]], layer: int) -> Callable[[int, torch.Tensor], list[int]]:

@@ -1,4 +1,4 @@
-"""What the rules know about a learner before its first step, while it waits, and when it is done."""
+"""The metrics that alert rules read: before the first step, while the learner waits, and after the end."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The parts of benchmarks/staleness_quality that its table stands on."""
+"""The parts of benchmarks/staleness_quality that compute its table."""
 
 import importlib
 import json
@@ -49,9 +49,9 @@ def sampler(benchmark: ModuleType, policy: Policy, directory: Path, config: Any)
 
 
 def row(benchmark: ModuleType, *, after: float, **changes: Any) -> dict[str, Any]:
-    found = setting(benchmark, **changes)
+    setting_of_row = setting(benchmark, **changes)
     bounded = {"clip_fraction_low": 0.125, "clip_fraction_high": 0.25}
-    return {**benchmark.asdict(found), "before": 0.4, "after": after, **bounded}
+    return {**benchmark.asdict(setting_of_row), "before": 0.4, "after": after, **bounded}
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -124,8 +124,8 @@ def test_a_batch_is_trained_on_at_exactly_the_depth_once_the_pipeline_is_full(
 ) -> None:
     config = setting(benchmark, depth=depth).config()
     drawing = sampler(benchmark, policy, tiny_dir, config)
-    found = benchmark.train(TrainingStep(policy, config), drawing, config, depth=depth, seed=0)
-    assert found["ages"] == ages
+    trained_run = benchmark.train(TrainingStep(policy, config), drawing, config, depth=depth, seed=0)
+    assert trained_run["ages"] == ages
 
 
 @pytest.mark.parametrize("objective", ["ppo_clip", "cispo", "gspo", "sapo", "pg"])
@@ -160,9 +160,9 @@ def test_a_run_that_two_processes_made_counts_once(benchmark: ModuleType, tmp_pa
 
 
 def test_finished_runs_are_not_repeated(benchmark: ModuleType) -> None:
-    asked = [setting(benchmark, seed=seed) for seed in range(3)]
+    settings = [setting(benchmark, seed=seed) for seed in range(3)]
     rows = [row(benchmark, after=0.5, seed=1), row(benchmark, after=0.5, seed=0, steps=99)]
-    assert benchmark.missing(asked, rows) == [asked[0], asked[2]]
+    assert benchmark.missing(settings, rows) == [settings[0], settings[2]]
 
 
 def test_the_table_has_mean_and_standard_deviation_over_the_seeds(

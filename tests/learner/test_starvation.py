@@ -29,11 +29,11 @@ def test_running_leases_are_told_with_the_oldest_and_who_holds_it() -> None:
         oldest_lease_seconds=580.4,
         oldest_lease_worker="actor-0",
     )
-    said = describe(Ledger(), now)
-    assert "5 leases are running, the oldest for 580 s at actor-0" in said
-    assert "actors: actor-0 (heard from 1 s ago, samples version 4, holds 5 leases)" in said
-    assert "rollouts: rollout-0 (heard from 1 s ago, serves version 4)" in said
-    assert "running?" not in said
+    description = describe(Ledger(), now)
+    assert "5 leases are running, the oldest for 580 s at actor-0" in description
+    assert "actors: actor-0 (heard from 1 s ago, samples version 4, holds 5 leases)" in description
+    assert "rollouts: rollout-0 (heard from 1 s ago, serves version 4)" in description
+    assert "running?" not in description
 
 
 def test_groups_that_were_filtered_since_the_last_batch_are_told_by_reason() -> None:
@@ -45,13 +45,13 @@ def test_groups_that_were_filtered_since_the_last_batch_are_told_by_reason() -> 
         expired=6,
         buffered=2,
     )
-    said = describe(before, Activity(ledger=now, workers=(actor("w"),)))
-    assert "since then 40 groups were handed in" in said
-    assert "38 groups were filtered (zero_variance)" in said
-    assert "unscored" not in said
-    assert "2 prompts were retired (expired)" in said
-    assert "6 leases expired because their worker fell silent" in said
-    assert "2 groups are buffered" in said
+    description = describe(before, Activity(ledger=now, workers=(actor("w"),)))
+    assert "since then 40 groups were handed in" in description
+    assert "38 groups were filtered (zero_variance)" in description
+    assert "unscored" not in description
+    assert "2 prompts were retired (expired)" in description
+    assert "6 leases expired because their worker fell silent" in description
+    assert "2 groups are buffered" in description
 
 
 def test_withheld_completions_are_told_with_the_first_failure_of_a_reward() -> None:
@@ -59,9 +59,9 @@ def test_withheld_completions_are_told_with_the_first_failure_of_a_reward() -> N
         ledger=Ledger(inserted=8, withheld=64, filtered={"unscored": 8}),
         workers=(actor("a"), actor("b", failure="mine: ZeroDivisionError: division by zero")),
     )
-    said = describe(Ledger(), now)
-    assert "64 completions were withheld because they could not be scored" in said
-    assert "the first failure of b was: mine: ZeroDivisionError: division by zero" in said
+    description = describe(Ledger(), now)
+    assert "64 completions were withheld because they could not be scored" in description
+    assert "the first failure of b was: mine: ZeroDivisionError: division by zero" in description
 
 
 @pytest.mark.parametrize("kind", ["actor", "rollout"])
@@ -73,10 +73,10 @@ def test_a_kind_of_worker_of_which_nothing_is_heard_is_named_and_the_other_is_no
 
 
 def test_only_silence_of_all_workers_of_a_kind_asks_whether_any_is_running() -> None:
-    gone, here, served = actor("gone", silent=500), actor("here"), rollout("rollout-0")
+    gone, present, served = actor("gone", silent=500), actor("here"), rollout("rollout-0")
     question = "no actor was heard from of late: is one running?"
     assert question in describe(Ledger(), Activity(workers=(gone, served)))
-    assert "running?" not in describe(Ledger(), Activity(workers=(gone, here, served)))
+    assert "running?" not in describe(Ledger(), Activity(workers=(gone, present, served)))
 
 
 def test_a_rollout_before_its_first_version_serves_none() -> None:

@@ -1,4 +1,4 @@
-"""A learner that has finished can stay, for where something would start it again."""
+"""A finished learner can stay alive, so that Kubernetes does not start it again."""
 
 import asyncio
 from typing import cast

@@ -1,4 +1,4 @@
-"""One training step on a tiny model: what may change the weights, and what may not."""
+"""One training step on a tiny model: causes that change the weights, and causes that must not."""
 
 import math
 from collections.abc import Callable
@@ -36,14 +36,14 @@ def configured(*overrides: str, **tree: Any) -> RunConfig:
 def gradient_of(policy: Policy, groups: list[Group], config: RunConfig, *, version: int = 0) -> torch.Tensor:
     """The flat gradient that the step would hand to the optimizer."""
     training = TrainingStep(policy, config)
-    found: list[torch.Tensor] = []
+    collected: list[torch.Tensor] = []
 
     def look(change: Callable[[], None]) -> None:
         gradients = [p.grad for p in policy.model.parameters()]
-        found.append(torch.cat([torch.zeros(0) if g is None else g.flatten() for g in gradients]))
+        collected.append(torch.cat([torch.zeros(0) if g is None else g.flatten() for g in gradients]))
 
     training.train(groups, version=version, update=look)
-    (gradient,) = found
+    (gradient,) = collected
     return gradient
 
 
@@ -66,11 +66,11 @@ def on_policy(policy: Policy, groups: list[Group], temperature: float = 1.0) -> 
 
 
 def logprobs_of(policy: Policy, g: Group, c: Completion, temperature: float = 1.0) -> list[float]:
-    whole = replace(c, mask=(1,) * len(c.mask))
-    sequence = TrainingSequence(prompt_token_ids=g.prompt_token_ids, completion=whole, place=0, group=0)
+    unmasked = replace(c, mask=(1,) * len(c.mask))
+    sequence = TrainingSequence(prompt_token_ids=g.prompt_token_ids, completion=unmasked, place=0, group=0)
     row = make_row([sequence], prompt_tokens([sequence]), policy.device)
     with torch.no_grad():
-        found: list[float] = policy.selected(
+        logprobs: list[float] = policy.selected(
             row.tokens_R,
             row.positions_R,
             row.predictors_T,
@@ -78,7 +78,7 @@ def logprobs_of(policy: Policy, g: Group, c: Completion, temperature: float = 1.
             temperature=temperature,
             chunk=99,
         ).logprobs_T.tolist()
-    return found
+    return logprobs
 
 
 def _relabelled(policy: Policy, g: Group, c: Completion, temperature: float) -> Completion:
@@ -98,15 +98,15 @@ def test_any_split_into_rows_gives_the_same_gradient(policy: Policy, aggregation
 
     policy.model.double()
     groups = on_policy(policy, GROUPS)
-    whole, split = at(1024), at(16)
-    assert whole.abs().max() > 0
-    torch.testing.assert_close(split, whole, rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
+    unsplit, split = at(1024), at(16)
+    assert unsplit.abs().max() > 0
+    torch.testing.assert_close(split, unsplit, rtol=1e-4, atol=1e-5 * float(unsplit.abs().max()))
 
 
 def test_the_chunk_of_the_head_does_not_matter(policy: Policy) -> None:
-    whole = gradient_of(policy, GROUPS, configured())
+    unsplit = gradient_of(policy, GROUPS, configured())
     chunked = gradient_of(policy, GROUPS, configured("learner.logprob_chunk=2"))
-    torch.testing.assert_close(chunked, whole, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(chunked, unsplit, rtol=1e-3, atol=1e-6)
 
 
 def test_the_on_policy_gradient_is_the_plain_policy_gradient(policy: Policy) -> None:

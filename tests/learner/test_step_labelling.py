@@ -1,4 +1,4 @@
-"""The file that a stage of step labels leaves."""
+"""The file that a stage of step labels writes."""
 
 from dataclasses import replace
 
@@ -28,8 +28,8 @@ def learn(*groups: Group, stopped: bool = False) -> RoundResult:
 
 def test_a_step_is_right_where_any_completion_behind_it_is() -> None:
     answer = labelled("so\n\nthen\n 4", (4, 1, 0.25), (9, 2, 0.0), (11, 3, 1.0))
-    found = learn(group(answer))
-    assert found.rows == [
+    labels = learn(group(answer))
+    assert labels.rows == [
         {
             "prompt": "2+2=",
             "completions": ["so", "then", "4"],
@@ -43,7 +43,7 @@ def test_a_step_is_right_where_any_completion_behind_it_is() -> None:
             "step_token_ends": [1, 2, 3],
         }
     ]
-    assert found.counts == {"completions": 1, "steps": 3, "right_steps": 2}
+    assert labels.counts == {"completions": 1, "steps": 3, "right_steps": 2}
 
 
 def test_rows_are_in_the_order_of_dispatch_and_answers_without_labels_are_counted() -> None:
@@ -51,9 +51,9 @@ def test_rows_are_in_the_order_of_dispatch_and_answers_without_labels_are_counte
     bare, withheld = labelled("c"), completion((5,), reward=None)
     late = replace(group(one, bare, name="late"), dispatch_index=4)
     early = replace(group(other, withheld, name="early"), dispatch_index=1)
-    found = learn(late, early)
-    assert [(row["prompt_id"], row["right"]) for row in found.rows] == [("early", False), ("late", True)]
-    assert found.counts == {"completions": 4, "withheld": 1, "unlabelled": 1, "steps": 2, "right_steps": 1}
+    labels = learn(late, early)
+    assert [(row["prompt_id"], row["right"]) for row in labels.rows] == [("early", False), ("late", True)]
+    assert labels.counts == {"completions": 4, "withheld": 1, "unlabelled": 1, "steps": 2, "right_steps": 1}
 
 
 def test_the_error_of_a_stage_without_labels_counts_the_answers_by_outcome() -> None:

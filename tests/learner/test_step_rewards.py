@@ -1,4 +1,4 @@
-"""Rewards by step in a training step: which token gets the advantage of which step."""
+"""Rewards by step in a training step: each token gets the advantage of its step."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -90,9 +90,9 @@ def test_advantages_do_not_depend_on_the_rows(new_policy: Callable[[], Policy], 
     ]
     config = configured(f"learner.max_tokens_per_row={row}", advantage=GRPO)
     result = TrainingStep(new_policy(), config).train(groups, version=0)
-    whole = TrainingStep(new_policy(), configured(advantage=GRPO)).train(groups, version=0)
-    assert result.loss == pytest.approx(whole.loss, rel=1e-4)
-    assert result.gradient_norm == pytest.approx(whole.gradient_norm, rel=1e-4)
+    unsplit = TrainingStep(new_policy(), configured(advantage=GRPO)).train(groups, version=0)
+    assert result.loss == pytest.approx(unsplit.loss, rel=1e-4)
+    assert result.gradient_norm == pytest.approx(unsplit.gradient_norm, rel=1e-4)
 
 
 def test_one_step_at_the_end_trains_as_the_outcome_does(new_policy: Callable[[], Policy]) -> None:

@@ -65,10 +65,10 @@ async def scene(policy: Policy, model: Path, redis_url: str, directory: Path) ->
         catching_up = asyncio.create_task(catch_up(learner.publisher, learner.fleet, learner.weights))
         config_file = configured(directory, model, learner.address, replay.address)
         with pod("rollout", NAME, config_file) as rollout, pod("actor", ACTOR, config_file) as actor:
-            found = Scene(learner=learner, replay=replay, rollout=rollout, actor=actor)
+            made = Scene(learner=learner, replay=replay, rollout=rollout, actor=actor)
             try:
-                await found.until_member(1)
-                yield found
+                await made.until_member(1)
+                yield made
             finally:
                 catching_up.cancel()
                 rollout.kill()
@@ -108,21 +108,21 @@ def test_a_stopped_rollout_holds_up_one_publication_for_the_deadline_and_rejoins
     policy: Policy, tiny_dir: Path, redis_url: str, tmp_path: Path
 ) -> None:
     async def play() -> None:
-        async with scene(policy, tiny_dir, redis_url, tmp_path) as here:
+        async with scene(policy, tiny_dir, redis_url, tmp_path) as started:
             other = Worker("other", model_fingerprint=model_fingerprint(tiny_dir))
-            await here.learner.join(other)
-            await here.learner.publish(2)
-            await here.until_member(2)
-            here.rollout.send_signal(signal.SIGSTOP)
+            await started.learner.join(other)
+            await started.learner.publish(2)
+            await started.until_member(2)
+            started.rollout.send_signal(signal.SIGSTOP)
             began = time.monotonic()
-            assert (await here.learner.publish(3)).workers == 1
+            assert (await started.learner.publish(3)).workers == 1
             assert time.monotonic() - began < SILENT_SECONDS + GONE_SECONDS + SLACK_SECONDS
             assert other.version == 3
             began = time.monotonic()
-            await here.learner.publish(4)
+            await started.learner.publish(4)
             assert time.monotonic() - began < SLACK_SECONDS, "nobody waits for it a second time"
-            here.rollout.send_signal(signal.SIGCONT)
-            await here.until_member(4, seconds=30)
+            started.rollout.send_signal(signal.SIGCONT)
+            await started.until_member(4, seconds=30)
             assert other.version == 4
 
     asyncio.run(asyncio.wait_for(play(), 150))
@@ -132,15 +132,15 @@ def test_the_leases_of_a_killed_actor_are_free_when_its_heartbeats_have_been_mis
     policy: Policy, tiny_dir: Path, redis_url: str, tmp_path: Path
 ) -> None:
     async def play() -> None:
-        async with scene(policy, tiny_dir, redis_url, tmp_path) as here:
-            await here.until_ledger("running", 2, seconds=30)
+        async with scene(policy, tiny_dir, redis_url, tmp_path) as started:
+            await started.until_ledger("running", 2, seconds=30)
             deadline = time.monotonic() + 2.5 * LEASE_SECONDS
             while time.monotonic() < deadline:
-                await here.replay.store.expire()
+                await started.replay.store.expire()
                 await asyncio.sleep(0.1)
-            assert (await here.replay.ledger()).expired == 0, "it works, and its leases outlast their seconds"
-            here.actor.kill()
-            assert await here.until_ledger("expired", 2, seconds=30) < LEASE_SECONDS + SLACK_SECONDS
-            assert len(await here.replay.lease(2, worker="another", serving=1)) == 2
+            assert (await started.replay.ledger()).expired == 0, "it works, and its leases outlast their seconds"
+            started.actor.kill()
+            assert await started.until_ledger("expired", 2, seconds=30) < LEASE_SECONDS + SLACK_SECONDS
+            assert len(await started.replay.lease(2, worker="another", serving=1)) == 2
 
     asyncio.run(asyncio.wait_for(play(), 150))

@@ -1,4 +1,4 @@
-"""The learner's questions to a teacher, over real gRPC: answers, lost answers, busy and missing teachers."""
+"""The learner's requests to a teacher, over real gRPC: answers, lost answers, busy and missing teachers."""
 
 import asyncio
 import json
@@ -46,12 +46,18 @@ def test_every_completion_that_may_train_gets_the_teachers_logprobs(directory: P
         async with serve(directory) as address:
             return await taught(address, directory, groups, kind="reverse")
 
-    found = asyncio.run(once())
-    assert [g.group_id for g in found] == ["a", "b"]
+    taught_groups = asyncio.run(once())
+    assert [g.group_id for g in taught_groups] == ["a", "b"]
     # withheld, and longer with its prompt than learner.max_tokens_per_row
-    assert [c.teacher is None for g in found for c in g.completions] == [False, False, True, True, False]
+    assert [c.teacher is None for g in taught_groups for c in g.completions] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
     expected_TV = logprobs_of(directory, [3, 4, 5, 6, 7])[1:4]
-    first = found[0].completions[0].teacher
+    first = taught_groups[0].completions[0].teacher
     assert first is not None
     own = [float(expected_TV[t, token]) for t, token in enumerate((5, 6, 7))]
     assert floats(first.logprobs) == pytest.approx(own, abs=1e-5)
@@ -85,8 +91,8 @@ def test_a_lost_answer_is_asked_for_again(directory: Path) -> None:
         async with serve(directory, read=slow_at_first) as address:
             return await taught(address, directory, [contrast()], answer_seconds=0.3)
 
-    (found,) = asyncio.run(once())
-    assert [c.teacher is not None for c in found.completions] == [True, True]
+    (taught_group,) = asyncio.run(once())
+    assert [c.teacher is not None for c in taught_group.completions] == [True, True]
     assert len(times) > 1
 
 
@@ -100,8 +106,8 @@ def test_a_teacher_that_comes_back_is_asked_again(directory: Path) -> None:
         async with serve(directory, address=address):
             return await asking
 
-    (found,) = asyncio.run(once())
-    assert all(c.teacher is not None for c in found.completions)
+    (taught_group,) = asyncio.run(once())
+    assert all(c.teacher is not None for c in taught_group.completions)
 
 
 def test_a_teacher_that_stays_away_is_unreachable(directory: Path) -> None:
@@ -161,8 +167,8 @@ def test_no_more_groups_are_asked_about_than_configured(directory: Path) -> None
 
     assert len(asyncio.run(once(2))) == 12  # two groups of two completions are what the queue takes
     assert refused() == 0
-    found = asyncio.run(once(12))  # and those who are refused come again
-    assert all(c.teacher is not None for g in found for c in g.completions)
+    taught_groups = asyncio.run(once(12))  # and those who are refused come again
+    assert all(c.teacher is not None for g in taught_groups for c in g.completions)
     assert (refused() or 0) > 0
 
 
@@ -181,18 +187,18 @@ def taught_by_two(first: Path, second: Path) -> list[Group]:
 
 
 def test_teachers_with_the_same_weights_share_the_work(directory: Path, tmp_path: Path) -> None:
-    found = taught_by_two(directory, tiny_teacher(tmp_path / "copy"))
-    assert all(c.teacher is not None for g in found for c in g.completions)
+    groups = taught_by_two(directory, tiny_teacher(tmp_path / "copy"))
+    assert all(c.teacher is not None for g in groups for c in g.completions)
 
 
 def test_teachers_with_different_weights_are_not_mixed(directory: Path, tmp_path: Path) -> None:
     other = tiny_teacher(tmp_path / "other", seed=8)
     with pytest.raises(UnfitTeacher, match="give all teacher pods the same weights") as refused:
         taught_by_two(directory, other)
-    said = str(refused.value)
-    assert weights_fingerprint(directory) in said
-    assert weights_fingerprint(other) in said
-    assert "restart the learner" in said
+    message = str(refused.value)
+    assert weights_fingerprint(directory) in message
+    assert weights_fingerprint(other) in message
+    assert "restart the learner" in message
 
 
 def test_an_answer_to_another_question_is_refused(directory: Path) -> None:

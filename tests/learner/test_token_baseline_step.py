@@ -1,4 +1,4 @@
-"""A training step with the optimal token baseline, against loops over whole distributions."""
+"""A training step with the optimal token baseline equals loops over whole distributions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -73,7 +73,7 @@ def off_policy(policy: Policy, groups: Sequence[Group]) -> list[Group]:
 
 def path(policy: Policy, g: Group, c: Completion) -> list[float]:
     """W of each sampled token: the sum of min(rho, cap)^2 |onehot - p|^2 up to that token."""
-    found, total = [], 0.0
+    path_energies, total = [], 0.0
     mu = [logprob for logprob, sampled in zip(c.logprobs, c.mask, strict=True) if sampled]
     with torch.no_grad():
         prox_TV = distributions(policy, g, c)
@@ -81,8 +81,8 @@ def path(policy: Policy, g: Group, c: Completion) -> list[float]:
         rho = min(float((own_V[token] - sampler).exp()), CAP)
         p_V = own_V.exp().tolist()
         total += rho**2 * sum(((v == token) - p) ** 2 for v, p in enumerate(p_V))
-        found.append(total)
-    return found
+        path_energies.append(total)
+    return path_energies
 
 
 def advantages(policy: Policy, g: Group) -> list[list[float]]:
@@ -120,7 +120,7 @@ def test_the_gradient_is_that_of_the_baseline_by_capped_ratios_and_shares(
     policy = moved(new_policy(), by=0.3)
     groups = off_policy(policy, GROUPS)
     expected = slow_gradient(policy, groups)
-    found = gradient_of(policy, groups, configured(f"learner.max_tokens_per_row={row}"))
+    gradient = gradient_of(policy, groups, configured(f"learner.max_tokens_per_row={row}"))
     size = float(expected.abs().max())
     assert size > 1e-2
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * size)
+    torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4 * size)

@@ -1,4 +1,4 @@
-"""The rollouts' likeliest tokens from the bytes of a completion to the mask of the loss."""
+"""The rollouts' top logprobs, from the bytes of a completion to the mask of the loss."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -33,8 +33,13 @@ def configured(*overrides: str, divergence: str = "topk_tv", **algorithm: Any) -
     objective: dict[str, Any] = {"kind": "dppo", "divergence": divergence, **limits}
     if divergence.startswith("topk"):
         objective["top_k"] = TOP_K
-    whole = {"preset": "dr_grpo", "objective": objective, "aggregation": "token_mean", "shaping": None}
-    return config_with("learner.max_grad_norm=1e9", *overrides, algorithm=whole | algorithm)
+    algorithm_tree = {
+        "preset": "dr_grpo",
+        "objective": objective,
+        "aggregation": "token_mean",
+        "shaping": None,
+    }
+    return config_with("learner.max_grad_norm=1e9", *overrides, algorithm=algorithm_tree | algorithm)
 
 
 def batch(policy: Policy, *, temperature: float = 1.0, noise: float = 1.0) -> list[Group]:
@@ -72,7 +77,7 @@ def divergences(
     policy: Policy, groups: Sequence[Group], *, name: str, temperature: float
 ) -> list[tuple[float, float]]:
     """Of each sampled token of the batch: D and r, from whole distributions of the policy, by hand."""
-    found = []
+    values = []
     for each in groups:
         for answer in each.completions:
             with torch.no_grad():
@@ -91,8 +96,8 @@ def divergences(
                     distance = sum(abs(p - q) for p, q in pairs) / 2
                 else:
                     distance = sum(q * float(np.log(q / p)) for p, q in pairs)
-                found.append((distance, float(policy_TV[t, token].exp()) / float(np.exp(mu))))
-    return found
+                values.append((distance, float(policy_TV[t, token].exp()) / float(np.exp(mu))))
+    return values
 
 
 def slow_loss(policy: Policy, groups: Sequence[Group], *, name: str, temperature: float) -> tuple[Any, int]:
@@ -114,15 +119,15 @@ def slow_loss(policy: Policy, groups: Sequence[Group], *, name: str, temperature
 
 def gradient_of(policy: Policy, config: RunConfig, groups: Sequence[Group]) -> dict[str, torch.Tensor]:
     """What the step hands to the optimizer, by parameter."""
-    found: dict[str, torch.Tensor] = {}
+    gradient: dict[str, torch.Tensor] = {}
 
     def look(change: Callable[[], None]) -> None:
         for name, parameter in policy.model.named_parameters():
             assert parameter.grad is not None
-            found[name] = parameter.grad.clone()
+            gradient[name] = parameter.grad.clone()
 
     TrainingStep(policy, config).train(groups, version=0, update=look)
-    return found
+    return gradient
 
 
 @pytest.mark.parametrize("name", ["topk_tv", "topk_kl"])
@@ -142,16 +147,16 @@ def test_the_step_masks_as_whole_distributions_of_the_model_do(
     config = configured(*overrides, divergence=name)
     temperature = config.rollout.temperature
     groups = batch(new_policy(), temperature=temperature)
-    found = gradient_of(new_policy(), config, groups)
+    gradient = gradient_of(new_policy(), config, groups)
     slow = new_policy()
     loss, dropped = slow_loss(slow, groups, name=name, temperature=temperature)
     loss.backward()
     assert 0 < dropped < 9  # of 9 sampled tokens
     for parameter_name, parameter in slow.model.named_parameters():
         torch.testing.assert_close(
-            found[parameter_name], parameter.grad, rtol=1e-3, atol=1e-5, msg=parameter_name
+            gradient[parameter_name], parameter.grad, rtol=1e-3, atol=1e-5, msg=parameter_name
         )
-    assert max(float(value.abs().max()) for value in found.values()) > 1e-3
+    assert max(float(value.abs().max()) for value in gradient.values()) > 1e-3
 
 
 @pytest.mark.parametrize("divergence", ["tv", "kl"])
@@ -185,10 +190,10 @@ def test_a_sampled_token_among_the_likeliest_counts_once(new_policy: Callable[[]
             logprobs=top.values.numpy().astype("<f4").tobytes(),
         ),
     )
-    (whole,) = with_top_logprobs(
+    (completed,) = with_top_logprobs(
         [group(completion((9,)), bad)], policy, top_k=TOP_K, temperature=1.0, noise=0.0
     )
-    groups = [replace(whole, completions=(whole.completions[0], bad))]
+    groups = [replace(completed, completions=(completed.completions[0], bad))]
     for limit, dropped in ((0.105, 0.0), (0.095, 0.5)):
         objective = {"kind": "dppo", "divergence": "topk_tv", "top_k": TOP_K, "limit_low": limit}
         metrics = TrainingStep(new_policy(), configured(objective=objective)).train(groups, version=0).metrics
@@ -259,32 +264,32 @@ def test_no_top_logprobs_are_computed_that_the_objective_does_not_read(
         replace(g, completions=tuple(replace(c, top_logprobs=None) for c in g.completions)) for g in groups
     ]
     config = configured(divergence="binary_tv")
-    found, without = (gradient_of(new_policy(), config, each) for each in (groups, plain))
-    for name, value in found.items():
+    gradient, without = (gradient_of(new_policy(), config, each) for each in (groups, plain))
+    for name, value in gradient.items():
         assert torch.equal(value, without[name])
 
 
 def test_a_batch_without_top_logprobs_or_with_others_is_refused(new_policy: Callable[[], Policy]) -> None:
     training = TrainingStep(new_policy(), configured())
-    whole = batch(new_policy())
-    first, second = whole[0].completions
-    none = replace(whole[0], completions=(first, replace(second, top_logprobs=None)))
+    complete = batch(new_policy())
+    first, second = complete[0].completions
+    none = replace(complete[0], completions=(first, replace(second, top_logprobs=None)))
     with pytest.raises(ValueError, match="group a: a completion with no top logprobs a token, and the obj"):
-        training.train([none, whole[1]], version=0)
-    fewer = replace(whole[0], completions=(first, replace(second, top_logprobs=numbered(2, 0))))
+        training.train([none, complete[1]], version=0)
+    fewer = replace(complete[0], completions=(first, replace(second, top_logprobs=numbered(2, 0))))
     with pytest.raises(ValueError, match="completion with 2 top logprobs a token, and the objective reads 3"):
-        training.train([fewer, whole[1]], version=0)
+        training.train([fewer, complete[1]], version=0)
     foreign = replace(first, top_logprobs=numbered(3, 90, top_k=3))
     with pytest.raises(ValueError, match="group a: token 98 among the top logprobs, and the model has"):
-        require_top_logprobs([replace(whole[0], completions=(foreign,))], 3, vocabulary=98)
+        require_top_logprobs([replace(complete[0], completions=(foreign,))], 3, vocabulary=98)
 
 
 def test_completions_that_cannot_train_need_none(new_policy: Callable[[], Policy]) -> None:
-    whole = batch(new_policy())
+    complete = batch(new_policy())
     withheld = completion((5, 6), reward=None)
     silent = completion((7,), mask=(0,))
-    more = replace(whole[0], completions=(*whole[0].completions, withheld, silent))
-    result = TrainingStep(new_policy(), configured()).train([more, whole[1]], version=0)
+    more = replace(complete[0], completions=(*complete[0].completions, withheld, silent))
+    result = TrainingStep(new_policy(), configured()).train([more, complete[1]], version=0)
     assert (result.updates, result.tokens) == (1, 9)
 
 

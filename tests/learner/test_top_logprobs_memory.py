@@ -1,4 +1,4 @@
-"""What the likeliest tokens take in a row's pass, by the tensors that are alive at one time."""
+"""Memory of the top logprobs in the pass of a row, counted by the tensors that are alive at the same time."""
 
 import weakref
 from typing import Any
@@ -24,11 +24,11 @@ class Alive(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = function(*args, **(kwargs or {}))
-        for each in found if isinstance(found, tuple | list) else (found,):
+        output = function(*args, **(kwargs or {}))
+        for each in output if isinstance(output, tuple | list) else (output,):
             if isinstance(each, torch.Tensor):
                 self._count(each.untyped_storage())
-        return found
+        return output
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         if storage._cdata in self._sizes:

@@ -1,4 +1,4 @@
-"""What the launcher of the ranks tells torchrun."""
+"""The arguments that the launcher of the ranks gives torchrun."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Which answers a round keeps, what it trains on, and how another model's answers are brought over."""
+"""The answers that a round keeps and trains on, and the conversion of another model's answers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,10 +76,10 @@ def test_the_best_answers_of_a_prompt_are_kept_by_the_weighted_sum_of_their_rewa
     weights = {"exact_match": 1.0, "style": 0.5}
 
     def kept(least: float | None, most: int) -> tuple[list[tuple[int, ...]], dict[str, int]]:
-        found, counts = keep_verified(
+        kept_answers, counts = keep_verified(
             [first, other, again], reward="exact_match", least=least, per_prompt=most, best_by=weights
         )
-        return [answer.token_ids for _, answer in found], counts
+        return [answer.token_ids for _, answer in kept_answers], counts
 
     assert kept(1.0, 2) == (
         [(2,), (5,)],
@@ -113,21 +113,21 @@ def test_a_round_of_the_best_trains_on_them(policy: Policy) -> None:
         )
 
 
-def training(policy: Policy, **given: object) -> VerifiedTraining:
-    settings = {"name": "s", "kind": "rejection_sampling", "learning_rate": 1e-2, **given}
+def training(policy: Policy, **options: object) -> VerifiedTraining:
+    settings = {"name": "s", "kind": "rejection_sampling", "learning_rate": 1e-2, **options}
     (stage,) = parse_config({"stages": [settings]}).stages
     assert isinstance(stage, RejectionSamplingStage)
     return VerifiedTraining(policy, config_with(), stage)
 
 
 def test_a_round_makes_the_kept_answers_likelier(policy: Policy) -> None:
-    asked = [Pair(prompt_token_ids=(3, 4), answer=answer) for answer in (RIGHT, WRONG)]
-    before = answer_logprobs(policy, asked, max_tokens=64)
+    pairs = [Pair(prompt_token_ids=(3, 4), answer=answer) for answer in (RIGHT, WRONG)]
+    before = answer_logprobs(policy, pairs, max_tokens=64)
     steps = []
     learned = training(policy, epochs=4, batch_size=1).learn(
         [group(RIGHT, WRONG)], version=0, report=lambda *step: steps.append(step[:2]), stopped=lambda: False
     )
-    after = answer_logprobs(policy, asked, max_tokens=64)
+    after = answer_logprobs(policy, pairs, max_tokens=64)
     assert after[0] > before[0] + 1
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert (learned.steps, learned.tokens, learned.counts["kept"]) == (4, 8, 1)
@@ -137,9 +137,9 @@ def test_a_round_makes_the_kept_answers_likelier(policy: Policy) -> None:
 MIX = {"data": {"kind": "sort_digits", "length": 2}, "share": 0.25}
 
 
-def mixing(policy: Policy, tiny_dir: Path, **given: object) -> Training:
+def mixing(policy: Policy, tiny_dir: Path, **options: object) -> Training:
     """The training of a stage that mixes demonstrations in, wired as the stage's program does it."""
-    stage = {"name": "s", "kind": "rejection_sampling", "learning_rate": 1e-2, "groups": 8, **given}
+    stage = {"name": "s", "kind": "rejection_sampling", "learning_rate": 1e-2, "groups": 8, **options}
     config = config_with(model={"path": str(tiny_dir)}, stages=[stage])
     (only,) = config.stages
     assert isinstance(only, RejectionSamplingStage)
@@ -188,32 +188,32 @@ def test_mixed_in_demonstrations_are_learned(policy: Policy, tiny_dir: Path) -> 
     stage = mixing(policy, tiny_dir, mix={**MIX, "share": 0.5}, epochs=8, batch_size=4)
     tokens = load_tokens(tiny_dir, max_new_tokens=8)
     prompt, text = make_source(SortDigitsData(length=2), seed=0).demonstration(0)
-    asked = [
+    pairs = [
         Pair(prompt_token_ids=tokens.encode(prompt), answer=unsampled_answer(tokens.encode_answer(text)))
     ]
-    before = answer_logprobs(policy, asked, max_tokens=64)
+    before = answer_logprobs(policy, pairs, max_tokens=64)
     learn(stage, 0, 4)
-    assert answer_logprobs(policy, asked, max_tokens=64)[0] > before[0] + 1
+    assert answer_logprobs(policy, pairs, max_tokens=64)[0] > before[0] + 1
 
 
 def test_candidates_of_one_generation_are_kept_and_trained_on_behind_the_prompt_itself(
     policy: Policy, tiny_dir: Path
 ) -> None:
     tokens = load_tokens(tiny_dir, max_new_tokens=8)
-    client, asked = CandidateSampling(candidates=3, tokens=tokens), group(name="g0").prompt
+    client, prompt = CandidateSampling(candidates=3, tokens=tokens), group(name="g0").prompt
     stated = replace(completion((5, 6, 7)), text="<answer>4</answer><answer>22</answer><answer>4</answer>")
     answers = [
         replace(answer, rewards=completion((5,), reward=float(answer.text == "4")).rewards)
-        for answer in client.completions(asked, stated)
+        for answer in client.completions(prompt, stated)
     ]
-    made = replace(group(*answers, name="g0"), prompt_token_ids=tokens.encode(client.trained_prompt(asked)))
-    pair = Pair(prompt_token_ids=tokens.encode(asked), answer=unsampled_answer(tokens.encode_answer("4")))
+    made = replace(group(*answers, name="g0"), prompt_token_ids=tokens.encode(client.trained_prompt(prompt)))
+    pair = Pair(prompt_token_ids=tokens.encode(prompt), answer=unsampled_answer(tokens.encode_answer("4")))
     before = answer_logprobs(policy, [pair], max_tokens=64)
     learned = training(policy, epochs=4).learn(
         [made], version=0, report=lambda *_: None, stopped=lambda: False
     )
     assert learned.counts == {"completions": 3, "wrong": 1, "repeated": 1, "kept": 1}
-    assert [row["prompt_token_ids"] for row in learned.rows] == [list(tokens.encode(asked))]
+    assert [row["prompt_token_ids"] for row in learned.rows] == [list(tokens.encode(prompt))]
     assert [row["token_ids"] for row in learned.rows] == [list(tokens.encode_answer("4"))]
     assert answer_logprobs(policy, [pair], max_tokens=64)[0] > before[0] + 1
 
@@ -240,9 +240,9 @@ def test_the_error_of_a_round_that_keeps_nothing_has_counts_reason_and_remedy(po
         training(policy).learn(
             [group(WRONG, CUT_OFF)] * 2, version=0, report=lambda *_: None, stopped=lambda: False
         )
-    said = str(refused.value)
-    assert "kept 0 of 4 answers (2 wrong, 2 cut_off): none has exact_match >= 1" in said
-    assert "lower least_reward" in said
+    message = str(refused.value)
+    assert "kept 0 of 4 answers (2 wrong, 2 cut_off): none has exact_match >= 1" in message
+    assert "lower least_reward" in message
 
 
 def test_epochs_show_each_item_once_and_in_another_order_each_time() -> None:

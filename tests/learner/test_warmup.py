@@ -1,4 +1,4 @@
-"""A cold start writes a loadable directory in one rename, or says in one line why not."""
+"""A cold start writes a loadable directory with one rename, or prints one line with the reason."""
 
 import json
 import shutil
@@ -135,8 +135,8 @@ def test_demonstrations_apart_from_answers_are_learned_and_no_accuracy_is_report
     tokens = load_tokens(tmp_path / "made", max_new_tokens=4)
     prompt = tokens.encode(Prompt(prompt_id="p", task="t", answer="2", text="5+1="))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "made")
-    said = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=5)[0, len(prompt) :]
-    assert tokens.decode(said.tolist()) == "77777"
+    generated = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=5)[0, len(prompt) :]
+    assert tokens.decode(generated.tolist()) == "77777"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a step divides by, and what its advantages are made of, against loops over plain numbers."""
+"""The divisors and the advantages of a training step equal loops over plain numbers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ def train(policy: Policy, groups: Sequence[Group], config: RunConfig) -> StepRes
 
 def sampled_logprobs(policy: Policy, g: Group, c: Completion) -> list[float]:
     """Of the tokens that the policy sampled, as one sequence alone."""
-    return [known for known, m in zip(logprobs_of(policy, g, c), c.mask, strict=True) if m]
+    return [logprob for logprob, m in zip(logprobs_of(policy, g, c), c.mask, strict=True) if m]
 
 
 def reward(c: Completion) -> float:
@@ -82,9 +82,9 @@ def test_the_loss_is_divided_by_the_tokens_sequences_and_prompts_of_the_batch(
 ) -> None:
     groups = [*GROUPS, group(TOOL, completion((8, 9), reward=0.0), name="tool")]
     expected = expected_loss(policy, groups, [centred(g) for g in groups], aggregation)
-    found = train(policy, groups, configured(aggregation=aggregation)).loss
+    loss = train(policy, groups, configured(aggregation=aggregation)).loss
     assert abs(expected) > 0.01
-    assert found == pytest.approx(expected, rel=1e-4)
+    assert loss == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
@@ -101,9 +101,9 @@ def test_equal_answers_share_their_advantage(policy: Policy) -> None:
     groups = [group(twin, twin, completion((8,), reward=0.0)), contrast("b")]
     shared = [[A / 2, A / 2, rest] for A, _, rest in [centred(groups[0])]]
     expected = expected_loss(policy, groups, [*shared, centred(groups[1])], "token_mean")
-    found = train(policy, groups, configured(shaping={"duplicates": "share"})).loss
-    assert found == pytest.approx(expected, rel=1e-4)
-    assert found != pytest.approx(train(policy, groups, configured()).loss, rel=0.05)
+    loss = train(policy, groups, configured(shaping={"duplicates": "share"})).loss
+    assert loss == pytest.approx(expected, rel=1e-4)
+    assert loss != pytest.approx(train(policy, groups, configured()).loss, rel=0.05)
 
 
 def test_an_environment_s_tokens_cost_no_reward_for_length() -> None:
@@ -121,8 +121,8 @@ def test_an_environment_s_tokens_do_not_lengthen_an_answer(policy: Policy) -> No
     baseline = (2 * 1.0 + 3 * 0.0 + 1 * 0.5) / 6  # OPO's: the mean by length
     advantages = [[reward(c) - baseline for c in groups[0].completions]]
     expected = expected_loss(policy, groups, advantages, "token_mean")
-    found = train(policy, groups, configured(advantage={"kind": "opo"})).loss
-    assert found == pytest.approx(expected, rel=1e-4)
+    loss = train(policy, groups, configured(advantage={"kind": "opo"})).loss
+    assert loss == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_batch_is_scored_by_the_baselines_before_it(policy: Policy) -> None:
@@ -164,8 +164,8 @@ def test_the_kl_in_the_reward_counts_by_its_coefficient_for_answers_that_are_lef
     training = TrainingStep(policy, config, reference=Reference(new_policy(), decay=None))
     reference = [sampled_logprobs(new_policy(), g, c) for c in g.completions]
     rewards = [
-        reward(c) - 0.25 * sum(mu - ref for mu, ref in zip(c.logprobs, known, strict=True))
-        for c, known in zip(g.completions, reference, strict=True)
+        reward(c) - 0.25 * sum(mu - ref for mu, ref in zip(c.logprobs, reference_logprobs, strict=True))
+        for c, reference_logprobs in zip(g.completions, reference, strict=True)
     ]
     advantages = [r - fmean(rewards) for r in rewards]
     kept = [(advantages[0], reference[0]), (advantages[2], reference[2])]

@@ -1,4 +1,4 @@
-"""A rollout worker in few lines: real gRPC, a real gloo group, and faults where a test wants them."""
+"""A small rollout for tests: real gRPC, a real gloo group, and faults where a test asks for them."""
 
 import asyncio
 import threading

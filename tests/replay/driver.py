@@ -239,10 +239,10 @@ class Driver:
         request = pb.AttachLearnerRequest(
             version=version, cursor=cursor, learner_id=learner_id or secrets.token_hex(6)
         )
-        found = await self.stub.AttachLearner(request)
-        if found.learner_epoch != self.learner.epoch:
-            self.learner.epoch, self.learner.number = found.learner_epoch, 0
-        return found.released, found.restored
+        reply = await self.stub.AttachLearner(request)
+        if reply.learner_epoch != self.learner.epoch:
+            self.learner.epoch, self.learner.number = reply.learner_epoch, 0
+        return reply.released, reply.restored
 
     async def confirm(self, version: int) -> int:
         request = pb.ConfirmCheckpointRequest(version=version, learner_epoch=self.learner.epoch)
@@ -274,8 +274,8 @@ class Driver:
         return codec.ledger_from_proto((await self.stats()).ledger)
 
     async def stored_bytes(self, group_id: str) -> bytes | None:
-        (found,) = await self.scripts.read_fields([f"group:{group_id}"], "bytes")
-        return found
+        (content,) = await self.scripts.read_fields([f"group:{group_id}"], "bytes")
+        return content
 
 
 def refs(leases: Sequence[pb.Lease]) -> list[pb.LeaseRef]:
@@ -381,8 +381,8 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: flo
     """Wait until a condition becomes true."""
     async with asyncio.timeout(seconds):
         while True:
-            found = condition()
-            if found if isinstance(found, bool) else await found:
+            value = condition()
+            if value if isinstance(value, bool) else await value:
                 return
             await asyncio.sleep(0.005)
 

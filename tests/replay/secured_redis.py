@@ -1,4 +1,4 @@
-"""Debian's redis-server behind TLS and an access control list, as deploy/redis starts it."""
+"""Debian's redis-server with TLS and an access control list, started as in deploy/redis."""
 
 import datetime
 import ipaddress

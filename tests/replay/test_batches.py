@@ -54,10 +54,10 @@ async def test_a_waiting_learner_gets_the_batch_when_it_is_full(replay: Driver) 
 async def test_calls_at_the_same_time_never_get_the_same_group(replay: Driver) -> None:
     await replay.make(8)
     calls = (replay.sample(2, version=version) for version in range(8))
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    batches = [batch for batch in found if isinstance(batch, list)]
-    given = [group.group_id for batch in batches for group in batch]
-    assert len(given) == len(set(given)) >= 2
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    batches = [batch for batch in outcomes if isinstance(batch, list)]
+    group_ids = [group.group_id for batch in batches for group in batch]
+    assert len(group_ids) == len(set(group_ids)) >= 2
 
 
 @scenario()

@@ -63,8 +63,8 @@ def chosen(*answers: Completion) -> tuple[float | None, float | None]:
     lease = pb.Lease(group_id="e", lease_epoch=1, prompt=types_pb2.Prompt(prompt_id="p", text="2 + 2 ="))
     message = codec.group_to_proto(group(lease, answers))
     packed = PackedGroup.FromString(message.SerializeToString())
-    found = select(packed, {"exact_match": 1.0, "style": 0.5})["exact_match"]
-    return found.best, found.majority
+    selected = select(packed, {"exact_match": 1.0, "style": 0.5})["exact_match"]
+    return selected.best, selected.majority
 
 
 def test_the_best_of_n_is_the_completion_that_all_rewards_together_rank_first() -> None:
@@ -114,8 +114,8 @@ async def test_best_and_majority_are_means_over_the_prompts_with_a_scored_comple
 
 @scenario()
 async def test_an_evaluation_without_a_scored_completion_has_no_accuracy(replay: Driver) -> None:
-    found = await replay.evaluation(await replay.start_evaluation(prompts=1))
-    assert not any(found.HasField(name) for name in ("accuracy", "best_of_n", "majority"))
+    evaluation = await replay.evaluation(await replay.start_evaluation(prompts=1))
+    assert not any(evaluation.HasField(name) for name in ("accuracy", "best_of_n", "majority"))
 
 
 @scenario(lease_seconds=0.05)
@@ -143,8 +143,8 @@ async def test_an_evaluation_prompt_is_counted_once_whichever_worker_inserts_it(
     assert await replay.insert(late) == FENCED
     assert await replay.insert(again) == ACCEPTED
     assert await replay.insert(again) == DUPLICATE
-    found = await replay.evaluation(name)
-    assert (found.done, found.completions) == (True, 2)
+    evaluation = await replay.evaluation(name)
+    assert (evaluation.done, evaluation.completions) == (True, 2)
 
 
 @scenario()

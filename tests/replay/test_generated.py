@@ -14,10 +14,10 @@ async def test_an_ack_returns_what_was_generated_including_filtered_groups(repla
     await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))
     await replay.insert_rewards(leases[2], *[None] * size)  # nothing was scored: filtered
     await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))  # a duplicate is counted once
-    found = codec.generated_from_proto((await replay.acknowledge([], version=1)).generated)
-    assert (found.groups, found.unvaried_groups) == (2, 1)
-    assert found.reward_sums == {"exact_match": pytest.approx(2 * size - 1)}
-    assert found.reward_counts == {"exact_match": 2 * size}
+    generated = codec.generated_from_proto((await replay.acknowledge([], version=1)).generated)
+    assert (generated.groups, generated.unvaried_groups) == (2, 1)
+    assert generated.reward_sums == {"exact_match": pytest.approx(2 * size - 1)}
+    assert generated.reward_counts == {"exact_match": 2 * size}
 
 
 @scenario(per_step=1)
@@ -68,6 +68,6 @@ async def test_steps_that_cannot_be_repeated_are_counted_afresh(replay: Driver) 
 
 
 def test_shares_and_means_are_those_of_what_was_generated() -> None:
-    found = Generated(groups=4, unvaried_groups=1, reward_sums={"r": 4.0}, reward_counts={"r": 8})
-    assert (found.unvaried_share, found.reward_means) == (0.25, {"r": 0.5})
+    generated = Generated(groups=4, unvaried_groups=1, reward_sums={"r": 4.0}, reward_counts={"r": 8})
+    assert (generated.unvaried_share, generated.reward_means) == (0.25, {"r": 0.5})
     assert (Generated().unvaried_share, Generated().reward_means) == (0.0, {})

@@ -90,8 +90,8 @@ async def test_releasing_and_acknowledging_an_older_hand_out_leaves_the_newer_on
     old = replay.learner.hand_out_of(batch)
     assert await replay.sample(4) == batch
     assert await replay.release(batch, hand_out=old) == 0
-    found = await replay.acknowledge(batch, version=1, hand_out=old)
-    assert (found.acked, found.retrained) == (0, 4)
+    reply = await replay.acknowledge(batch, version=1, hand_out=old)
+    assert (reply.acked, reply.retrained) == (0, 4)
     ledger = await replay.ledger()
     assert (ledger.in_flight, ledger.trained) == (4, 0)
     await replay.attach(0)  # the step is undone

@@ -139,20 +139,20 @@ async def test_the_sweep_logs_a_retired_prompt_by_its_name_once(replay: Driver) 
     for _ in range(3):
         (lease,) = await replay.lease(worker="unlucky")
         await replay.return_leases(lease, worker="unlucky", fault="engine_died")
-    said, stop = io.StringIO(), asyncio.Event()
+    log, stop = io.StringIO(), asyncio.Event()
     sweeping = asyncio.create_task(
         sweep(
             replay.store,
             MadeUpPrompts(),
             metrics=replay.metrics,
-            log=Log(pod="replay", stream=said),
+            log=Log(pod="replay", stream=log),
             stop=stop,
         )
     )
     await asyncio.sleep(1.3)
     stop.set()
     await sweeping
-    (line,) = [line for line in said.getvalue().splitlines() if "prompt retired" in line]
+    (line,) = [line for line in log.getvalue().splitlines() if "prompt retired" in line]
     assert "prompt=training-0" in line
     assert "worker=unlucky" in line
     assert "fault=engine_died" in line
@@ -233,11 +233,11 @@ async def test_activity_names_the_workers_the_oldest_lease_and_the_first_failure
     await asyncio.sleep(0.2)
     await replay.store.lease(asking(1))
     activity = await replay.activity()
-    known = {
+    ages = {
         worker.worker_id: (worker.leases, worker.serving_version, worker.scoring_failure)
         for worker in activity.workers
     }
-    assert known == {"busy": (1, 4, "math: no such module"), "idle": (0, -1, ""), "w": (1, 0, "")}
+    assert ages == {"busy": (1, 4, "math: no such module"), "idle": (0, -1, ""), "w": (1, 0, "")}
     assert activity.oldest_lease_worker == "busy"
     assert 0.2 <= activity.oldest_lease_seconds < 5
     assert all(0 <= worker.silent_seconds < 5 for worker in activity.workers)

@@ -250,8 +250,13 @@ async def test_an_invalid_answer_of_an_evaluation_counts_as_not_scored(replay: D
     response = await replay.insert_message(message)
     assert (response.outcome, response.filter_reason) == (FILTERED, "invalid")
     assert await replay.insert(second) == ACCEPTED
-    found = await replay.evaluation(name)
-    assert (found.done, found.completions, found.errors, found.accuracy) == (True, 2, 2, 1.0)
+    evaluation = await replay.evaluation(name)
+    assert (evaluation.done, evaluation.completions, evaluation.errors, evaluation.accuracy) == (
+        True,
+        2,
+        2,
+        1.0,
+    )
 
 
 @scenario()
@@ -286,9 +291,9 @@ def test_the_vocabulary_is_that_of_the_text_model(tmp_path: Path) -> None:
 
 def test_a_packed_message_has_the_field_numbers_of_the_message_itself() -> None:
     for name in ("Group", "Completion", "Prompt"):
-        whole = getattr(types_pb2, name).DESCRIPTOR.fields_by_name
+        fields_of_message = getattr(types_pb2, name).DESCRIPTOR.fields_by_name
         part = getattr(packed_pb2, f"Packed{name}").DESCRIPTOR.fields_by_name
-        assert {n: f.number for n, f in part.items()} == {n: whole[n].number for n in part}
+        assert {n: f.number for n, f in part.items()} == {n: fields_of_message[n].number for n in part}
 
 
 def warnings(replay: Driver) -> list[str]:

@@ -125,8 +125,8 @@ class World:
             chosen = select(PackedGroup.FromString(payload), {"exact_match": 1.0})
             await self.evaluations.insert(slot.group_id, slot.epoch, summary, chosen)
             return
-        found = await self.store.insert(slot.group_id, slot.epoch, summary, payload)
-        if found.outcome in (InsertOutcome.ACCEPTED, InsertOutcome.FILTERED):
+        insertion = await self.store.insert(slot.group_id, slot.epoch, summary, payload)
+        if insertion.outcome in (InsertOutcome.ACCEPTED, InsertOutcome.FILTERED):
             self.accepted[slot.group_id] += 1
 
     async def _return(self, random_: random.Random) -> None:
@@ -179,8 +179,8 @@ class World:
             self.version += 1
             self.newest = max(self.newest, self.version)
             made = self.version
-            found = await self.store.ack(batch.ids, version=made, hand_out=batch.hand_out)
-            assert (found.acked, found.retrained) == (len(batch.ids), 0)
+            acknowledgement = await self.store.ack(batch.ids, version=made, hand_out=batch.hand_out)
+            assert (acknowledgement.acked, acknowledgement.retrained) == (len(batch.ids), 0)
             again = [i for i in batch.ids if i in self.trained_at]
             assert not again, f"trained twice: {again}"
             self.trained_at.update(dict.fromkeys(batch.ids, made))

@@ -1,4 +1,4 @@
-"""How replay logs in, the errors when it cannot, and the least permissions that it needs."""
+"""Replay's login to Redis: the least permissions that it needs, and the errors of a failed login."""
 
 import re
 import ssl
@@ -91,11 +91,11 @@ def test_the_resolved_configuration_names_the_password_file_and_not_the_password
 )
 def test_each_error_of_the_connection_says_in_one_line_what_to_do(error: Exception, advice: str) -> None:
     access = Access(url="redis://u:secret@h:1/0", username="replay")
-    with pytest.raises(Unreachable) as found, translated_errors(access):
+    with pytest.raises(Unreachable) as raised, translated_errors(access):
         raise error
-    assert str(found.value).startswith("Redis at redis://h:1/0 ")
-    assert advice in str(found.value)
-    assert "\n" not in str(found.value)
+    assert str(raised.value).startswith("Redis at redis://h:1/0 ")
+    assert advice in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_fault_of_tls_is_told_from_a_missing_server() -> None:

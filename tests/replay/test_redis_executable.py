@@ -1,4 +1,4 @@
-"""Which server is embedded: a maintained server of this machine, or else the server of the wheel."""
+"""The choice of the embedded server: a maintained server of the machine, or else the server of the wheel."""
 
 import asyncio
 import shutil
@@ -27,9 +27,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def wheel() -> RedisExecutable:
-    found = wheel_executable()
-    assert found is not None
-    return found
+    executable = wheel_executable()
+    assert executable is not None
+    return executable
 
 
 def program(path: Path, name: str, version: str) -> Path:
@@ -58,13 +58,13 @@ def test_an_old_or_broken_server_on_the_path_is_ignored(path: Path) -> None:
 def test_valkey_is_used_where_redis_is_too_old(path: Path, tmp_path: Path) -> None:
     program(path, "redis-server", OLD)
     valkey = program(path, "valkey-server", NEW)
-    found = find_redis()
-    assert (found.name, found.version, found.path) == ("Valkey", "8.1.4", valkey)
+    executable = find_redis()
+    assert (executable.name, executable.version, executable.path) == ("Valkey", "8.1.4", valkey)
 
     async def starts() -> None:
         server = RedisServer(tmp_path / "state")
         await server.start()
-        assert server.executable == found
+        assert server.executable == executable
         await server.stop()
 
     asyncio.run(starts())

@@ -1,4 +1,4 @@
-"""A full Redis and an unreachable one: clear errors, nothing changed, the same call works later."""
+"""A full or unreachable Redis: clear errors, unchanged data, and the same call succeeds later."""
 
 import asyncio
 import os

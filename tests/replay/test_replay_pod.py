@@ -105,7 +105,7 @@ def test_a_pod_that_ends_and_starts_again_has_the_same_ledger(tmp_path: Path, en
         process.child.wait(10)
     with pod(tmp_path) as process:
         assert asyncio.run(stats(process.address)) == before
-        assert [found.dispatch_index for found in asyncio.run(lease(process.address, 1))] == [3]
+        assert [next_lease.dispatch_index for next_lease in asyncio.run(lease(process.address, 1))] == [3]
         assert "leased=3" in process.log
 
 
@@ -156,5 +156,5 @@ def _read_when_there(ready: Path, child: subprocess.Popen[bytes], log: Path) -> 
         assert child.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.02)
-    found: dict[str, Any] = json.loads(ready.read_text())
-    return found
+    content: dict[str, Any] = json.loads(ready.read_text())
+    return content

@@ -67,8 +67,8 @@ def test_leases_expire_and_pass_rates_are_kept_under_its_user(server: SecuredRed
         await replay.lease(2)
         await asyncio.sleep(0.1)
         assert (await replay.store.expire()).expired == 2
-        known = await replay.scripts.call("pass_rates", "training-0")
-        assert known[1] is not None
+        pass_rates = await replay.scripts.call("pass_rates", "training-0")
+        assert pass_rates[1] is not None
         assert await replay.scripts.call("decide", "t0", 1, 2, "") is not None
 
     play(server, server.config(lease_seconds=0.05), life)
@@ -128,22 +128,22 @@ def test_a_failed_login_is_explained_in_one_line(
 def test_a_wrong_password_is_refused_and_not_shown(server: SecuredRedis, tmp_path: Path) -> None:
     wrong = tmp_path / "password"
     wrong.write_text("a wrong word")
-    said = refusal(server.config(redis_password_file=str(wrong)))
-    assert "does the password in replay.redis_password_file belong to replay.redis_username" in said
-    assert "word in replay" in said
-    assert "wrong word" not in said
+    error = refusal(server.config(redis_password_file=str(wrong)))
+    assert "does the password in replay.redis_password_file belong to replay.redis_username" in error
+    assert "word in replay" in error
+    assert "wrong word" not in error
 
 
 def test_another_authority_is_not_trusted(server: SecuredRedis, tmp_path: Path) -> None:
     other = Authority.make(tmp_path / "other", "somebody else")
-    said = refusal(server.config(redis_authority=str(other.folder / "ca.crt")))
-    assert "a certificate that is not to be trusted" in said
+    error = refusal(server.config(redis_authority=str(other.folder / "ca.crt")))
+    assert "a certificate that is not to be trusted" in error
 
 
 def test_the_error_for_plaintext_on_the_tls_port_names_tls(server: SecuredRedis) -> None:
     plain = server.url.replace("rediss://", "redis://")
-    said = refusal(server.config(redis_url=plain, redis_authority=None))
-    assert "if it speaks TLS, does the address say rediss://?" in said
+    error = refusal(server.config(redis_url=plain, redis_authority=None))
+    assert "if it speaks TLS, does the address say rediss://?" in error
 
 
 def test_a_certificate_that_has_ended_or_names_another_host_is_not_trusted(tmp_path: Path) -> None:
@@ -155,9 +155,9 @@ def test_a_certificate_that_has_ended_or_names_another_host_is_not_trusted(tmp_p
             server.stop()
             server.authority.issue(**issue)  # type: ignore[arg-type]
             server.start()
-            said = refusal(server.config())
-            assert "a certificate that is not to be trusted" in said
-            assert reason in said
+            error = refusal(server.config())
+            assert "a certificate that is not to be trusted" in error
+            assert reason in error
 
 
 def test_a_changed_password_is_found_at_the_next_connection_and_the_data_are_still_there(

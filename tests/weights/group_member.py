@@ -1,4 +1,4 @@
-"""A member of weight groups in a process of its own, told what to do: `python group_member.py DEVICE`.
+"""A member of weight groups in its own process, which obeys commands: `python group_member.py DEVICE`.
 
 Each line of its input is a JSON object, and each is answered by one line:
 
@@ -78,10 +78,10 @@ class Member:
 
 def digest(tensors: dict[str, torch.Tensor]) -> str:
     """Of all bytes, by name."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in sorted(tensors):
-        found.update(tensors[name].numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(tensors[name].numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def say(answer: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A member of a weight group in a process of its own: `python machine.py RANK HOST [PORT NONCE]`.
+"""A member of a weight group in its own process: `python machine.py RANK HOST [PORT NONCE]`.
 
 Rank 0 prints the port, the nonce and the port of its store, and broadcasts; the other prints what it got.
 """

@@ -148,6 +148,6 @@ LINE = "host-1:120:121 [0] NCCL INFO"
     ],
 )
 def test_the_log_of_nccl_names_the_transport(lines: list[str], names: list[str], says: str) -> None:
-    found = transports("\n".join(f"{LINE} {line}" for line in lines))
-    assert found == names
-    assert says in meaning(found)
+    transport_names = transports("\n".join(f"{LINE} {line}" for line in lines))
+    assert transport_names == names
+    assert says in meaning(transport_names)

@@ -1,4 +1,4 @@
-"""Groups of three processes, over gloo and, on one GPU, over NCCL: formed, lost in each phase, formed again.
+"""Groups of three processes, over gloo or NCCL on one GPU: formed, lost in each phase, formed again.
 
 NCCL takes processes with different NCCL_HOSTID for those of different machines, so that one card is enough.
 """

@@ -69,15 +69,15 @@ def machines(addresses: tuple[str, str, str]) -> Iterator[tuple[Namespace, Names
 def test_a_worker_of_another_machine_gets_the_weights_and_cannot_reach_the_store(
     machines: tuple[Namespace, Namespace], addresses: tuple[str, str, str]
 ) -> None:
-    here, there = machines
+    learner_machine, there = machines
     address = addresses[0]
     with ExitStack() as ends:
-        learner = ends.enter_context(here.start(str(MACHINE), "0", address))
+        learner = ends.enter_context(learner_machine.start(str(MACHINE), "0", address))
         assert learner.stdout is not None
         port, nonce, store_port = learner.stdout.readline().split()
         assert there.reaches(address, port)
         assert not there.reaches(address, store_port)
-        assert not here.reaches("127.0.0.1", port)
+        assert not learner_machine.reaches("127.0.0.1", port)
         worker = ends.enter_context(there.start(str(MACHINE), "1", address, port, nonce))
         assert worker.stdout is not None
         got = [int(member.stdout.readline()) for member in (learner, worker) if member.stdout]
