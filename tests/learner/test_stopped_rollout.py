@@ -138,7 +138,7 @@ def test_the_leases_of_a_killed_actor_are_free_when_its_heartbeats_have_been_mis
             while time.monotonic() < deadline:
                 await started.replay.store.expire()
                 await asyncio.sleep(0.1)
-            assert (await started.replay.ledger()).expired == 0, "it works, and its leases outlast their seconds"
+            assert (await started.replay.ledger()).expired == 0, "its leases outlast their seconds"
             started.actor.kill()
             assert await started.until_ledger("expired", 2, seconds=30) < LEASE_SECONDS + SLACK_SECONDS
             assert len(await started.replay.lease(2, worker="another", serving=1)) == 2
