@@ -127,6 +127,18 @@ FIGURES = (
         fenced=True,
     ),
     Figure(
+        name="actors",
+        command=("actors",),
+        quick=("--engine", "emulated", "--rounds", "1", "--seconds", "5", "--episodes", "100"),
+        measures=(f"{CODE}/actor/rollouts.py", f"{CODE}/actor/rollout_stream.py", f"{ROLLOUT}/servicer.py"),
+        bounds=(
+            Bound(ratio="emulated, through an actor / engine alone", least=0.95, quick_least=0.8),
+            Bound(ratio="vllm, through an actor / engine alone", least=0.8),
+            Bound(ratio="episodes in one actor, tokens / ideal", least=0.9, quick_least=0.7),
+        ),
+        fenced=True,
+    ),
+    Figure(
         name="weights",
         command=("overlap",),
         quick=("--steps", "8", "--layers", "4", "--width", "256", "--group-size", "2", "--rounds", "1"),

@@ -137,7 +137,7 @@ def main() -> None:
     measured = measured_through(many)
     ideal = many.streams * many.tokens / many.seconds_per_answer
     print(f"{many.streams:,} episodes: {measured.tokens_per_second:,.0f} tokens/s, ideal {ideal:,.0f}")
-    print_ratio(f"{many.streams} episodes in one actor, tokens / ideal", measured.tokens_per_second / ideal)
+    print_ratio("episodes in one actor, tokens / ideal", measured.tokens_per_second / ideal)
 
 
 if __name__ == "__main__":
