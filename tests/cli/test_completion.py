@@ -75,7 +75,7 @@ def test_tab_completes_what_was_typed(bash: Bash, typed: str, completed: str) ->
 
 def test_two_tabs_list_the_commands(bash: Bash) -> None:
     bash.send(f"{REGISTER}; echo regis''tered\n", until="registered\r\n$ ")
-    shown = bash.send("slipstream \t\t", until="warmup")
+    shown = bash.send("slipstream \t\t", until="\n$ slipstream ")  # bash shows the line again
     assert {"run", "validate", "algorithms", "score"} <= set(shown.split())
 
 

@@ -22,8 +22,6 @@ SERVICE_START_SECONDS = 60.0
 WORK_STOP_SECONDS, SERVICE_STOP_SECONDS = 9.0, 12.0
 LEARNER_STALL_SECONDS = 60.0
 RESTARTS = 3
-ROLLOUT_RESTARTS = 8
-"""A prompt that ends engines ends six of them before it is retired: two for each of three leases."""
 TORCHRUN = "slipstream.learner.torchrun"
 
 
@@ -67,12 +65,7 @@ def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     if config.learner.ranks > 1 and not stage:
         learner = replace(learner, command=(sys.executable, "-m", TORCHRUN, str(config.learner.ranks)))
     needs = (REPLAY, LEARNER)
-    rollouts = [
-        replace(
-            _pod(ROLLOUT, name=f"{ROLLOUT}-{i}", needs=needs, start_seconds=engine), restarts=ROLLOUT_RESTARTS
-        )
-        for i in workers
-    ]
+    rollouts = [_pod(ROLLOUT, name=f"{ROLLOUT}-{i}", needs=needs, start_seconds=engine) for i in workers]
     actors = [_pod(ACTOR, name=f"{ACTOR}-{i}", needs=(REPLAY, VERIFIER)) for i in range(config.actor.workers)]
     if isinstance(stage, DistillationStage):
         teacher = ("--set", f"model.path={json.dumps(str(stage.teacher.absolute()))}")
