@@ -62,7 +62,7 @@ async def main(pod: Pod) -> None:
         metrics=pod.metrics,
         log=pod.log,
     )
-    pod.announce("none: actors serve nothing")
+    pod.announce("")  # an actor serves nothing
     try:
         async with asyncio.TaskGroup() as tasks:
             looking = tasks.create_task(keep_looking(client, rollouts, pod.log))

@@ -60,7 +60,10 @@ class Pod:
             loop.add_signal_handler(signal.SIGTERM, self.stop.set)
 
     def announce(self, address: str) -> None:
-        """Report that the pod is ready: to its probes, in the log, and in the ready file (atomically)."""
+        """Report that the pod is ready: to its probes, in the log, and in the ready file (atomically).
+
+        `address`: host:port of its service; empty for a pod that serves nothing.
+        """
         self.health.start()
         self.log.info("ready", address=address, metrics_port=self.metrics_port)
         if self.ready_file is not None:

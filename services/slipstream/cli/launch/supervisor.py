@@ -129,7 +129,7 @@ class Supervisor:
             return await process.ended()
         self.addresses[spec.name] = address
         self._announced[spec.name].set()
-        self._say(f"{spec.name} is ready at {address}")
+        self._say(f"{spec.name} is ready" + (f" at {address}" if address else ""))
         return await process.ended()
 
     def _give_up(self, spec: PodSpec, process: Process, status: int) -> None:
