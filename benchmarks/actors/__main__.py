@@ -118,8 +118,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=12.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--engine", choices=("emulated", "vllm", "both"), default="both")
     parser.add_argument("--episodes", type=int, default=1000)
     arguments = parser.parse_args()
