@@ -55,17 +55,18 @@ async def measure(load: Load, sample: Callable[[int], Awaitable[int]]) -> Measur
         nonlocal sampled, answers
         await asyncio.sleep(load.seconds_per_answer * position / load.streams)  # they end at different times
         while True:
-            sampled += await sample(next(numbers))
+            tokens = await sample(next(numbers))
+            sampled += tokens  # in a line of its own: other streams add while this one waits
             answers += 1
             if answers >= load.streams:
                 warm.set()
 
     streams = [asyncio.create_task(stream(position)) for position in range(load.streams)]
     await warm.wait()
-    tokens, began, cpu = sampled, time.monotonic(), time.process_time()
+    before, began, cpu = sampled, time.monotonic(), time.process_time()
     await asyncio.sleep(load.seconds)
-    tokens, seconds, cpu = sampled - tokens, time.monotonic() - began, time.process_time() - cpu
+    count, seconds, cpu = sampled - before, time.monotonic() - began, time.process_time() - cpu
     for task in streams:
         task.cancel()
     await asyncio.gather(*streams, return_exceptions=True)
-    return Measured(tokens_per_second=tokens / seconds, cpu_seconds_per_thousand=1000 * cpu / max(tokens, 1))
+    return Measured(tokens_per_second=count / seconds, cpu_seconds_per_thousand=1000 * cpu / max(count, 1))
