@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = (
-    *("quickstart", "async", "weights", "learner_step", "verifier", "isolation", "replay", "autoscaling"),
-    *("objectives", "operations", "staleness", "distillation", "math_answers"),
+    *("quickstart", "async", "actors", "weights", "learner_step", "verifier", "isolation", "replay"),
+    *("autoscaling", "objectives", "operations", "staleness", "distillation", "math_answers"),
 )
 QUICK = tuple(name for name in NAMES if name not in ("staleness", "distillation"))
 PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
