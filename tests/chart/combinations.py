@@ -94,6 +94,13 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
             }
         ),
     },
+    "actor": {
+        "fixed": Position(),
+        "scaled": Position(
+            values={"actor": {"autoscaling": {"enabled": True}}, "autoscaling": PROMETHEUS},
+        ),
+        "by-cpu": Position(values={"actor": {"autoscaling": {"enabled": True, "by": "cpu"}}}),
+    },
     "verifier": {
         "fixed": Position(),
         "scaled": Position(values={"verifier": {"autoscaling": {"enabled": True}}}),

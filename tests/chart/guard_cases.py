@@ -53,6 +53,9 @@ MODELS = {"existingClaim": "models"}
 VERIFIER_IMAGE = {"repository": "slipstream/verifier"}
 JUDGE = "{name: judge, url: https://judge.example/v1, model: m}"
 KEYED = "{name: judge, url: https://judge.example/v1, model: m, api_key_file: /run/secrets/judge/key}"
+CALLS_PYTHON = (
+    f"{TINY_RUN}data: {{kind: addition, environment: {{kind: chat_tools, tools: [{{kind: python}}]}}}}\n"
+)
 DISTILS = f"{TINY_RUN}algorithm: {{distillation: {{}}}}\n"
 TAUGHT = f"{DISTILS}teacher: {{path: /models/teacher}}\n"
 ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
@@ -272,6 +275,18 @@ CASES: tuple[tuple[Values, str], ...] = (
         {"verifier": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
         "verifier.autoscaling.minReplicas is 9",
     ),
+    (
+        {"actor": {"autoscaling": {"enabled": True, "by": "cpu", "minReplicas": 99}}},
+        "actor.autoscaling.minReplicas is 99",
+    ),
+    ({"actor": {"autoscaling": {"enabled": True}}}, "is groups, and KEDA does not know"),
+    (
+        {
+            "autoscaling": PROMETHEUS,
+            "actor": {"autoscaling": {"enabled": True, "targetGroups": 240}},
+        },
+        "an actor samples at most 256 groups",
+    ),
     ({"verifier": {"autoscaling": {"enabled": True, "by": "answers"}}}, "is answers, and KEDA does not know"),
     (
         {"verifier": {"http": {"enabled": True, "port": 9464, "peers": ANYWHERE}}},
@@ -308,6 +323,7 @@ CASES: tuple[tuple[Values, str], ...] = (
     ({"verifier": {"code": {"math.py": ""}}}, "such as my_math.py"),
     (rewarded("{name: r, kind: custom, entry_point: mine}"), "is the entry point mine"),
     (rewarded("{name: code_tests}", runtimeClassName="gvisor"), "[rlimits, seccomp, gvisor]"),
+    ({**run(CALLS_PYTHON), "verifier": {"runtimeClassName": "gvisor"}}, "[rlimits, seccomp, gvisor]"),
     (
         {"verifier": {"code": {"a.py": ""}, "extraEnv": [{"name": "PYTHONPATH", "value": "/a"}]}},
         "verifier.extraEnv sets PYTHONPATH",

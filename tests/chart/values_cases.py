@@ -140,6 +140,7 @@ BAD: list[tuple[Values, str, str]] = [
     ({"model": {"download": {"proxy": "http://me:secret@a:1"}}}, "/model/download/proxy", "pattern"),
     ({"network": {"egress": {"cidrs": ["10.0.0.0"]}}}, "/network/egress/cidrs/0", "pattern"),
     ({"verifier": {"extraEnv": [{"name": "1A"}]}}, "/verifier/extraEnv/0/name", "pattern"),
+    ({"actor": {"autoscaling": {"by": "answers"}}}, "/actor/autoscaling/by", "one of"),
     ({"verifier": {"autoscaling": {"by": "queue"}}}, "/verifier/autoscaling/by", "one of"),
     ({"verifier": {"http": {"port": 443}}}, "/verifier/http/port", "minimum"),
     ({"verifier": {"code": {"mine": "a = 1"}}}, "/verifier/code", "'mine' not allowed"),

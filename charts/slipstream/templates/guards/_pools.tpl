@@ -54,12 +54,21 @@ pool {{ .name }} has autoscaling.maxReplicas {{ $scaling.maxReplicas }}, and the
 {{- end }}
 {{- end }}
 {{- end }}
-{{- with $values.verifier.autoscaling -}}
+{{- range $component, $queue := dict "actor" "groups" "verifier" "answers" -}}
+{{- with (index $values $component).autoscaling -}}
 {{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}
-verifier.autoscaling.minReplicas is {{ .minReplicas }}, above maxReplicas {{ .maxReplicas }}: lower the one or raise the other
+{{ $component }}.autoscaling.minReplicas is {{ .minReplicas }}, above maxReplicas {{ .maxReplicas }}: lower the one or raise the other
 {{- end }}
-{{- if and .enabled (eq .by "answers") (not $values.autoscaling.prometheus.address) }}
-verifier.autoscaling.by is answers, and KEDA does not know Prometheus: set autoscaling.prometheus.address
+{{- if and .enabled (eq .by $queue) (not $values.autoscaling.prometheus.address) }}
+{{ $component }}.autoscaling.by is {{ $queue }}, and KEDA does not know Prometheus: set autoscaling.prometheus.address
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with $values.actor.autoscaling -}}
+{{- $most := (include "slipstream.run.look" (list $ "actor.max_groups") | fromJson).value | default 256 | int -}}
+{{- /* An autoscaler ignores a deviation of a tenth. */}}
+{{- if and .enabled (eq .by "groups") (ge (mul 11 (int .targetGroups)) (mul 10 $most)) }}
+actor.autoscaling.targetGroups is {{ .targetGroups }}, and an actor samples at most {{ $most }} groups (the run's actor.max_groups), which is not over a tenth above the target, so no pod would ever be added: set targetGroups to at most {{ div (mul 3 $most) 4 }}, or raise actor.max_groups
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -30,11 +30,15 @@ verifier.models has an existingClaim and a hostPath: leave one of them empty
 {{- range (include "slipstream.verifier.rewards" (list . "custom") | fromJson).rewards -}}
 {{- include "slipstream.guards.custom" (list $ .) }}
 {{- end }}
-{{- if (include "slipstream.verifier.rewards" (list . "code_tests") | fromJson).rewards -}}
+{{- $programs := (include "slipstream.verifier.rewards" (list . "code_tests") | fromJson).rewards -}}
+{{- range (include "slipstream.run.look" (list . "data.environment.tools") | fromJson).value -}}
+{{- if eq (toString .kind) "python" }}{{ $programs = list . }}{{ end -}}
+{{- end -}}
+{{- if $programs -}}
 {{- $class := .Values.verifier.runtimeClassName -}}
 {{- $required := (include "slipstream.run.look" (list . "verifier.isolation.require") | fromJson).value -}}
 {{- if and (regexMatch "gvisor|runsc" $class) (has "landlock" (default (list "landlock") $required)) }}
-verifier.runtimeClassName is {{ $class }}, which has no Landlock, and the run demands it for code_tests: set the run's verifier.isolation.require to [rlimits, seccomp, gvisor]
+verifier.runtimeClassName is {{ $class }}, which has no Landlock, and the run demands it for programs (code_tests, the tool python): set the run's verifier.isolation.require to [rlimits, seccomp, gvisor]
 {{- end }}
 {{- end }}
 {{- end -}}
