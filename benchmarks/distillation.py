@@ -36,9 +36,9 @@ from slipstream.prompts import make_source
 from slipstream.records import Group
 from slipstream.telemetry.logs import Log
 
+from benchmarks.aged_training import cold_started, share_right
 from benchmarks.ratio import print_ratio
 from benchmarks.sampler import Sampler
-from benchmarks.staleness_quality.__main__ import cold_started, share_right
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "distillation.yaml"

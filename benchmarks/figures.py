@@ -130,7 +130,12 @@ FIGURES = (
         name="actors",
         command=("actors",),
         quick=("--engine", "emulated", "--rounds", "1", "--seconds", "5", "--episodes", "100"),
-        measures=(f"{CODE}/actor/rollouts.py", f"{CODE}/actor/rollout_stream.py", f"{ROLLOUT}/servicer.py"),
+        measures=(
+            f"{CODE}/actor/rollouts.py",
+            f"{CODE}/actor/place.py",
+            f"{CODE}/actor/rollout_stream.py",
+            f"{ROLLOUT}/servicer.py",
+        ),
         bounds=(
             Bound(ratio="emulated, through an actor / engine alone", least=0.95, quick_least=0.8),
             Bound(ratio="vllm, through an actor / engine alone", least=0.8),
@@ -256,7 +261,7 @@ FIGURES = (
         command=("staleness_quality", "--results", "build/figures/staleness-{commit}.jsonl"),
         quick=None,  # the quickstart's short form runs the same loop, at two ages
         measures=(
-            *(f"benchmarks/{name}.py" for name in ("circle", "sampler")),
+            *(f"benchmarks/{name}.py" for name in ("aged_training", "circle", "sampler")),
             ALGORITHMS,
             f"{LEARNER}/training",
         ),
@@ -273,6 +278,7 @@ FIGURES = (
         command=("distillation",),
         quick=None,  # a teacher that can add takes longer than a minute to train
         measures=(
+            "benchmarks/aged_training.py",
             "benchmarks/sampler.py",
             "examples/distillation.yaml",
             f"{ALGORITHMS}/distillation.py",

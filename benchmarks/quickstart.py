@@ -4,7 +4,7 @@
     python -m benchmarks.quickstart --in-process
 
 The second form takes half a minute: the example's algorithm, rewards and schedule on a smaller model and
-one-digit sums, sampled in the learner's process (staleness_quality.py) instead of through vLLM, Redis and
+one-digit sums, sampled in the learner's process (aged_training.py) instead of through vLLM, Redis and
 gRPC, each batch as old as the example has it, and four times as old. There are so few such sums that none are
 held out: accuracy is that of the batches. The example's filter is replay's and takes no part in it.
 """
@@ -95,7 +95,7 @@ def in_process(folder: Path) -> None:
     from slipstream.learner.policy.loading import without_progress_bars
     from slipstream.learner.training.step import TrainingStep
 
-    from benchmarks.staleness_quality.__main__ import cold_started, train, warmed_up
+    from benchmarks.aged_training import cold_started, train, warmed_up
 
     torch.set_num_threads(1)
     without_progress_bars()

@@ -281,7 +281,7 @@ class FakePublisher:
             await self.slow.wait()
         if self.failure is not None:
             raise self.failure
-        return Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
+        return Published(rollouts=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
 
 
 class FakeEvaluator:

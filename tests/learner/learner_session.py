@@ -161,7 +161,7 @@ async def _learner(
         log=log,
     )
     worker = Worker("w")
-    client: Any = Mortal(RolloutReplayClient(channel, config, worker_id="w"), script)
+    client: Any = Mortal(RolloutReplayClient(channel, config.rpc, worker_id="w"), script)
     try:
         await replay.attach(loaded.version, loaded.cursor)
         await _until_one_ends(

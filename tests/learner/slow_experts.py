@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import Row, make_row
 from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.policy.model import UNWATCHED, Policy
@@ -57,7 +57,7 @@ def slowly(policy: Policy, choices: Sequence[Choice]) -> tuple[Policy, list[Slow
 
 
 def row_of(sequences: Sequence[TrainingSequence], *, share_prompts: bool = False) -> Row:
-    return make_row(sequences, prompt_tokens(sequences), torch.device("cpu"), share_prompts=share_prompts)
+    return make_row(sequences, sampled_tokens(sequences), torch.device("cpu"), share_prompts=share_prompts)
 
 
 def run(policy: Policy, row: Row, watch: Watch = UNWATCHED) -> Selected:

@@ -13,7 +13,7 @@ from slipstream.algorithms import Counts, LossSpec, RunningBaselines, group_adva
 from slipstream.algorithms.shaping import CollapseWatch
 from slipstream.algorithms.spec import CollapseAlarm, DynamicSampling, Entropy, Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batches.batch import make_sequences, prompt_tokens
+from slipstream.learner.batches.batch import make_sequences, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.checkpoints.checkpoint import State, read_state
 from slipstream.learner.checkpoints.memory import Memory
@@ -45,7 +45,7 @@ def train(training: TrainingStep, *groups: Group, version: int = 0) -> StepResul
 def logprobs_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
     """Logprobs of every sampled token in order, with gradient."""
     sequences = make_sequences(groups, configured().algorithm.resolved_shaping(max_new_tokens=8))
-    row = make_row(sequences, prompt_tokens(sequences), policy.device)
+    row = make_row(sequences, sampled_tokens(sequences), policy.device)
     return TrainingStep(policy, configured()).forward(policy, row).logprobs_T
 
 
@@ -164,7 +164,7 @@ def energies_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
     """|onehot - p|^2 at every sampled token, from all logits of each sequence on its own."""
     energies = []
     for sequence in make_sequences(groups, Shaping()):
-        tokens = torch.tensor([*sequence.prompt_token_ids, *sequence.completion.token_ids])
+        tokens = torch.tensor([*sequence.prompt_token_ids, *sequence.segment.token_ids])
         with torch.no_grad():
             p = policy.model(tokens[None]).logits[0].double().softmax(dim=-1)
         first = len(sequence.prompt_token_ids)
@@ -227,7 +227,7 @@ def test_kl_cov_and_clip_cov_choose_over_the_whole_batch_whatever_the_rows(
 def chosen(loss: LossSpec, logprobs: list[float], advantages: list[float], *, seed: int = 0) -> RowTargets:
     """The choice for a minibatch of two completions of three tokens each, in one row."""
     sequences = make_sequences([group(completion((5, 6, 7)), completion((8, 9, 10)))], Shaping())
-    totals = prompt_tokens(sequences)
+    totals = sampled_tokens(sequences)
     row = make_row(sequences, totals, torch.device("cpu"))
     minibatch = Minibatch(
         rows=[row],

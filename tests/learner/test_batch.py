@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner.fakes import completion, group
 from slipstream.algorithms.spec import OverlongFilter, Shaping
-from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
+from slipstream.learner.batches.batch import TrainingSequence, make_sequences, sampled_tokens, split
 from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import empty_row, make_row
 from slipstream.records import Completion, FinishReason
@@ -19,7 +19,7 @@ def sequence(
     answer: Completion, *, prompt: int = 2, place: int = 0, share: float = 1.0, of: int = 0
 ) -> TrainingSequence:
     return TrainingSequence(
-        prompt_token_ids=tuple(range(40, 40 + prompt)), completion=answer, place=place, share=share, group=of
+        prompt_token_ids=tuple(range(40, 40 + prompt)), segment=answer, place=place, share=share, group=of
     )
 
 
@@ -40,13 +40,13 @@ def test_packing_keeps_every_sequence_whole_and_adds_no_token(
     assert sorted(map(id, packed)) == sorted(map(id, sequences))
     for row in rows:
         assert len(row) == 1 or sum(member.length for member in row) <= max_tokens
-    tensors = [make_row(row, prompt_tokens(sequences), CPU) for row in rows]
+    tensors = [make_row(row, sampled_tokens(sequences), CPU) for row in rows]
     assert sum(row.tokens_R.numel() for row in tensors) == sum(member.length for member in sequences)
 
 
 def test_a_row_has_the_layout_of_its_tokens() -> None:
     sequences = [of_length(5), of_length(7)]
-    for row, counted in ((make_row(sequences, prompt_tokens(sequences), CPU), 8), (empty_row(CPU), 0)):
+    for row, counted in ((make_row(sequences, sampled_tokens(sequences), CPU), 8), (empty_row(CPU), 0)):
         assert row.layout.sequence_ids_T.tolist() == row.sequence_ids_T.tolist()
         assert row.layout.mask_T.tolist() == row.mask_T.bool().tolist()
         assert row.layout.counted == counted
@@ -69,7 +69,7 @@ def test_a_row_worked_by_hand_with_a_token_that_an_environment_put_in() -> None:
         share=0.5,
     )
     second = sequence(completion((20,), versions=(6,), logprobs=(-4,)), prompt=1, place=9, of=7)
-    row = make_row([first, second], prompt_tokens([first, second]), CPU)
+    row = make_row([first, second], sampled_tokens([first, second]), CPU)
     assert row.tokens_R.tolist() == [40, 41, 10, 11, 12, 40, 20]
     assert row.positions_R.tolist() == [0, 1, 2, 3, 4, 0, 1]
     assert row.targets_T.tolist() == [10, 12, 20]
@@ -87,7 +87,7 @@ def test_a_row_worked_by_hand_with_a_token_that_an_environment_put_in() -> None:
 @given(SEQUENCES)
 def test_every_target_stands_right_behind_its_predictor(sequences: list[TrainingSequence]) -> None:
     for members in pack(sequences, max_tokens=64):
-        row = make_row(members, prompt_tokens(sequences), CPU)
+        row = make_row(members, sampled_tokens(sequences), CPU)
         assert torch.equal(row.tokens_R[row.predictors_T + 1], row.targets_T)
         assert torch.equal(row.positions_R[row.predictors_T + 1], row.positions_R[row.predictors_T] + 1)
 
@@ -97,7 +97,7 @@ def test_a_withheld_completion_and_one_without_sampled_tokens_are_not_trained_on
         group(completion((1,)), completion((2,), reward=None)),
         group(completion((3,)), completion((4,), mask=(0,))),
     ]
-    sequences = [(s.completion.token_ids, s.place, s.group) for s in make_sequences(groups, Shaping())]
+    sequences = [(s.segment.token_ids, s.place, s.group) for s in make_sequences(groups, Shaping())]
     assert sequences == [((1,), 0, 0), ((3,), 2, 1)]
 
 
@@ -106,7 +106,7 @@ def test_the_overlong_filter_takes_truncated_completions_out_of_the_loss_and_its
     groups = [group(completion((1,)), cut, completion((4,)))]
     kept = make_sequences(groups, Shaping(overlong_filter=OverlongFilter()))
     assert [s.place for s in kept] == [0, 2]
-    assert prompt_tokens(kept) == {0: 2}
+    assert (sampled_tokens(kept).by_group, sampled_tokens(kept).by_completion) == ({0: 2}, {0: 1, 2: 1})
     assert len(make_sequences(groups, Shaping())) == 3
 
 

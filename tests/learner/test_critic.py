@@ -13,7 +13,7 @@ from learner.test_step import on_policy
 from prometheus_client import generate_latest
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batches.batch import make_sequences, prompt_tokens
+from slipstream.learner.batches.batch import make_sequences, sampled_tokens
 from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.checkpoints.checkpoint import State
@@ -137,16 +137,16 @@ def test_a_value_is_read_at_the_token_before_and_at_the_last_one_alone_or_packed
     critic = unlike_zero(critic_of(training))
     sequences = make_sequences(GROUPS, Shaping())
     (packed,) = pack(sequences, max_tokens=1024, share_prompts=shared)
-    row = make_row(packed, prompt_tokens(sequences), policy.device, share_prompts=shared)
+    row = make_row(packed, sampled_tokens(sequences), policy.device, share_prompts=shared)
     predicted = critic.values_without_gradient(row, training.forward(policy, row).hidden_NH)
     backbone = policy.model.base_model if kind == "head" else critic.module.backbone
     before, after = [], []
     for sequence in packed:
-        tokens = torch.tensor([[*sequence.prompt_token_ids, *sequence.completion.token_ids]])
+        tokens = torch.tensor([[*sequence.prompt_token_ids, *sequence.segment.token_ids]])
         with torch.no_grad():
             values = critic.module.head(backbone(input_ids=tokens).last_hidden_state[0]).squeeze(1)
         start = len(sequence.prompt_token_ids) - 1
-        before += [float(values[start + t]) for t, m in enumerate(sequence.completion.mask) if m]
+        before += [float(values[start + t]) for t, m in enumerate(sequence.segment.mask) if m]
         after.append(float(values[-1]))
     assert predicted.before_T.tolist() == pytest.approx(before, abs=1e-5)
     assert predicted.after_B.tolist() == pytest.approx(after, abs=1e-5)
@@ -509,6 +509,6 @@ def test_the_metrics_of_the_critic_reach_the_step_s_row_and_prometheus(policy: P
 
 def test_the_places_of_values_are_those_before_sampled_tokens_then_the_last_ones() -> None:
     sequences = make_sequences([GROUPS[1]], Shaping())
-    row = make_row(sequences, prompt_tokens(sequences), torch.device("cpu"))
+    row = make_row(sequences, sampled_tokens(sequences), torch.device("cpu"))
     # prompt 0, answer 1-4 with the second not sampled | prompt 5, answer 6 | prompt 7, answer 8-9
     assert value_positions(row).tolist() == [0, 2, 3, 5, 7, 8, 4, 6, 9]

@@ -180,7 +180,7 @@ def test_a_batch_without_the_teachers_logprobs_is_refused(new_policy: Callable[[
     with pytest.raises(ValueError, match="teacher_logprobs: got None"):
         training.train([plain], version=0)
     half = group(taught.completions[0], plain.completions[1])
-    with pytest.raises(ValueError, match="1 of 2 completions of a row have no logprobs of the teacher"):
+    with pytest.raises(ValueError, match="1 of 2 segments of a row have no logprobs of the teacher"):
         training.train([half], version=0)
 
 

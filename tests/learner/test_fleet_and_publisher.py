@@ -34,7 +34,7 @@ def test_all_workers_get_exactly_the_learners_weights_at_every_version_in_one_ep
         await learner.join(a, b)
         for version in (1, 2, 3):
             published = await learner.publish(version)
-            assert (published.workers, published.pause_seconds) == (2, 0.5)
+            assert (published.rollouts, published.pause_seconds) == (2, 0.5)
             assert learner.has(a)
             assert learner.has(b)
             assert (a.version, b.version) == (version, version)
@@ -52,7 +52,7 @@ def test_the_first_failed_publication_is_a_rise_of_its_counter(policy: Policy) -
 
 def test_publishing_to_an_empty_fleet_succeeds(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
-        assert (await learner.publish(4)).workers == 0
+        assert (await learner.publish(4)).rollouts == 0
         assert learner.fleet.version == 4
 
     play(policy, scene)
@@ -83,7 +83,7 @@ def test_an_unused_nonce_is_invalid_after_its_epoch(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         mortal = Worker("mortal", faults=("die_at_begin",))
         await learner.join(Worker("other"), mortal)
-        assert (await learner.publish(1)).workers == 1
+        assert (await learner.publish(1)).rollouts == 1
         unused = mortal.prepare
         server = {"host": unused.store_host, "port": unused.store_port, "timeout_seconds": TIMEOUT}
         with pytest.raises(NonceRefused):
@@ -129,7 +129,7 @@ def test_when_a_worker_dies_the_others_end_up_serving_the_version_in_a_new_epoch
         started = time.monotonic()
         published = await learner.publish(2)
         assert time.monotonic() - started < 4 * TIMEOUT
-        assert published.workers == 2
+        assert published.rollouts == 2
         assert "died" in mortal.events
         for worker in healthy:
             assert worker.version == 2
@@ -149,7 +149,7 @@ def test_no_member_waits_for_a_deadline_when_a_worker_has_died(policy: Policy, f
     async def scene(learner: Learner) -> None:
         await learner.join(Worker("a"), Worker("b", faults=(fault,)), Worker("c"))
         published = await learner.publish(1)
-        assert published.workers == 2
+        assert published.rollouts == 2
         assert published.seconds < LATE / 3
 
     play(policy, scene, timeout_seconds=LATE)
@@ -162,7 +162,7 @@ def test_a_worker_that_does_not_answer_is_dropped_at_the_deadline(policy: Policy
         started = time.monotonic()
         published = await learner.publish(1)
         assert TIMEOUT <= time.monotonic() - started < 3 * TIMEOUT
-        assert published.workers == 1
+        assert published.rollouts == 1
         assert learner.has(other)
         assert "silent did not answer `ready`" in said(learner.log)
 
@@ -203,7 +203,7 @@ def test_a_survivor_whose_own_wait_ends_after_the_learners_is_kept(policy: Polic
     async def scene(learner: Learner) -> None:
         survivor, mortal = Worker("a", faults=("slow_to_pause",)), Worker("b", faults=("die_at_begin",))
         await learner.join(survivor, mortal)
-        assert (await learner.publish(1)).workers == 1
+        assert (await learner.publish(1)).rollouts == 1
         assert survivor.events.count("begin") == 2
         assert learner.has(survivor)
 
@@ -214,7 +214,7 @@ def test_a_damaged_transfer_is_sent_again_until_it_is_right(policy: Policy) -> N
     async def scene(learner: Learner) -> None:
         unlucky, other = Worker("unlucky", faults=("damaged", "damaged")), Worker("other")
         await learner.join(unlucky, other)
-        assert (await learner.publish(1)).workers == 2
+        assert (await learner.publish(1)).rollouts == 2
         assert learner.has(unlucky)
         assert learner.has(other)
         assert other.events.count("begin") == 1, "who has it need not get it again"
@@ -227,9 +227,9 @@ def test_three_failures_in_a_row_put_a_worker_out(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         broken, other = Worker("broken", faults=("damaged",) * 3), Worker("other")
         await learner.join(broken, other)
-        assert (await learner.publish(1)).workers == 1
+        assert (await learner.publish(1)).rollouts == 1
         assert (broken.version, other.version) == (-1, 1)
-        assert 'worker=broken reason="3 failed updates in a row"' in said(learner.log)
+        assert 'rollout=broken reason="3 failed updates in a row"' in said(learner.log)
 
     play(policy, scene)
 
@@ -240,7 +240,7 @@ def test_failures_that_are_not_in_a_row_do_not_add_up(policy: Policy) -> None:
         await learner.join(worker)
         await learner.publish(1)
         worker.faults += ["damaged", "damaged"]
-        assert (await learner.publish(2)).workers == 1
+        assert (await learner.publish(2)).rollouts == 1
         assert learner.has(worker)
 
     play(policy, scene)
@@ -298,7 +298,7 @@ def test_the_error_of_an_unreadable_stream_names_the_worker_and_the_reason(polic
             await learner.publish(1)
         await until(lambda: learner.fleet.members() == [])
         log_lines = said(learner.log)
-        assert "reading of a worker's stream failed worker=w" in log_lines
+        assert "reading of a rollout's stream failed rollout=w" in log_lines
         assert "ValueError: a message of the future" in log_lines
 
     play(policy, scene)
@@ -314,7 +314,7 @@ def test_a_worker_that_joins_again_replaces_its_old_stream_and_is_loaded_anew(po
         await until(lambda: learner.fleet.members() not in ([], [old]))
         with suppress(grpc.aio.AioRpcError):
             await asyncio.wait_for(running, 5)
-        assert (await learner.publish(2)).workers == 1
+        assert (await learner.publish(2)).rollouts == 1
         assert (first.version, second.version) == (1, 2)
         assert learner.has(second)
 
@@ -372,7 +372,7 @@ def test_a_worker_that_leaves_is_gone_without_a_failure(policy: Policy) -> None:
         await learner.publish(1)
         running.cancel()
         await until(lambda: not learner.fleet.members())
-        assert (await learner.publish(2)).workers == 0
+        assert (await learner.publish(2)).rollouts == 0
         assert "dropped" not in said(learner.log)
 
     play(policy, scene)

@@ -9,7 +9,7 @@ import torch
 from learner.fakes import TINY, completion, config_with
 from safetensors.torch import load_file
 from slipstream.config.sections.model import TINY_CHARACTERS
-from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.loading import attention_of, choose_attention, load_policy, pick_device
 from slipstream.learner.policy.model import Policy
@@ -40,7 +40,7 @@ SMALL = {
     "pad_token_id": 0,
 }
 SEQUENCES = [
-    TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), place=0, group=0)
+    TrainingSequence(prompt_token_ids=prompt, segment=completion(answer), place=0, group=0)
     for prompt, answer in (((1, 2, 3), (4, 5)), ((9,), (8, 7, 6, 5)), ((3, 3), (1,)))
 ]
 
@@ -64,7 +64,7 @@ def llama(directory: Path) -> Path:
 
 
 def logprobs(policy: Policy, sequences: list[TrainingSequence], *, temperature: float = 1.0) -> torch.Tensor:
-    row = make_row(sequences, prompt_tokens(sequences), CPU)
+    row = make_row(sequences, sampled_tokens(sequences), CPU)
     return policy.selected(
         row.tokens_R, row.positions_R, row.predictors_T, row.targets_T, temperature=temperature, chunk=4
     ).logprobs_T
@@ -72,7 +72,7 @@ def logprobs(policy: Policy, sequences: list[TrainingSequence], *, temperature: 
 
 def own_logprobs(policy: Policy, sequence: TrainingSequence, temperature: float) -> torch.Tensor:
     """From the model's own logits, without our code."""
-    tokens = torch.tensor([[*sequence.prompt_token_ids, *sequence.completion.token_ids]])
+    tokens = torch.tensor([[*sequence.prompt_token_ids, *sequence.segment.token_ids]])
     logits = policy.model(input_ids=tokens).logits[0] / temperature
     answers = tokens[0, len(sequence.prompt_token_ids) :]
     start = len(sequence.prompt_token_ids) - 1
@@ -191,13 +191,13 @@ def test_the_tiny_model_is_the_configured_one(policy: Policy) -> None:
 
 def test_a_prompt_shared_by_its_group_gives_the_same_logprobs_and_gradient(policy: Policy) -> None:
     bundle = [
-        TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), place=0, group=of)
+        TrainingSequence(prompt_token_ids=prompt, segment=completion(answer), place=0, group=of)
         for of, prompt, answer in ((0, (1, 2, 3), (4, 5)), (0, (1, 2, 3), (6,)), (1, (9, 8), (7, 7, 7)))
     ]
     parameters = list(policy.model.parameters())
-    row = make_row(bundle, prompt_tokens(bundle), CPU, share_prompts=True)
+    row = make_row(bundle, sampled_tokens(bundle), CPU, share_prompts=True)
     assert row.tokens_R.tolist() == [1, 2, 3, 4, 5, 6, 9, 8, 7, 7, 7]
-    assert torch.equal(row.targets_T, make_row(bundle, prompt_tokens(bundle), CPU).targets_T)
+    assert torch.equal(row.targets_T, make_row(bundle, sampled_tokens(bundle), CPU).targets_T)
     shared = TrainingStep(policy, config_with("learner.share_prompts=true")).forward(policy, row).logprobs_T
     alone = torch.cat([own_logprobs(policy, sequence, 1.0) for sequence in bundle])
     torch.testing.assert_close(shared, alone, atol=1e-5, rtol=1e-5)

@@ -18,7 +18,7 @@ from slipstream.learner.training.record import StepResult
 from slipstream.records import Evaluation, Generated, Group
 from slipstream.telemetry.metrics import Metrics
 
-PUBLISHED = Published(workers=2, seconds=0.3, pause_seconds=0.1, transfer_seconds=0.06)
+PUBLISHED = Published(rollouts=2, seconds=0.3, pause_seconds=0.1, transfer_seconds=0.06)
 TIMING = Timing(elapsed=8.0, wait=1.0, train=2.5, publish=0.5)
 EVALUATION = Evaluation(
     done=True,

@@ -35,7 +35,7 @@ def answer(experts: RoutedExperts | None, tokens: tuple[int, ...] = (5, 6, 7)) -
 def sequence(
     experts: RoutedExperts | None, *, place: int = 0, prompt: tuple[int, ...] = (3, 4)
 ) -> TrainingSequence:
-    return TrainingSequence(prompt_token_ids=prompt, completion=answer(experts), place=place, group=0)
+    return TrainingSequence(prompt_token_ids=prompt, segment=answer(experts), place=place, group=0)
 
 
 @pytest.fixture

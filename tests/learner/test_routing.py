@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 LAYERS, EXPERTS, TOP_K = 3, 8, 2
 SHARED = (1, 2, 3)
 SEQUENCES = [
-    TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), place=place, group=group)
+    TrainingSequence(prompt_token_ids=prompt, segment=completion(answer), place=place, group=group)
     for place, (prompt, answer, group) in enumerate(
         [(SHARED, (4, 5), 0), (SHARED, (9, 8, 7), 0), ((7,), (8, 7, 6, 5), 1)]
     )
@@ -123,7 +123,7 @@ def test_the_record_equals_that_of_a_slow_router_at_the_predicting_token(
     for sequence in SEQUENCES:  # each alone, without packing
         slow, blocks = slowly(moe_policy, [top(TOP_K)] * LAYERS)
         run(slow, row_of([sequence]))
-        for t in range(len(sequence.completion.token_ids)):
+        for t in range(len(sequence.segment.token_ids)):
             for layer, block in enumerate(blocks):
                 logs = block.seen[len(sequence.prompt_token_ids) + t - 1].log()
                 best = logs.topk(TOP_K)

@@ -196,7 +196,7 @@ def test_a_step_with_replay_has_the_gradient_of_slow_loops_over_the_replayed_exp
 
 
 def alone(of: Group, answer: Completion) -> TrainingSequence:
-    return TrainingSequence(prompt_token_ids=of.prompt_token_ids, completion=answer, place=0, group=0)
+    return TrainingSequence(prompt_token_ids=of.prompt_token_ids, segment=answer, place=0, group=0)
 
 
 def experts_by_token(answer: Completion) -> list[list[list[int]]]:

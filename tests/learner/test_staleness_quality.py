@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from slipstream.learner.batches.batch import make_sequences, prompt_tokens
+from slipstream.learner.batches.batch import make_sequences, sampled_tokens
 from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
@@ -66,9 +66,9 @@ def test_recorded_logprobs_are_those_that_the_learner_computes_at_the_same_weigh
     made = sampler(benchmark, policy, tiny_dir, config).groups(prompts, version=0, size=4, seed=0)
     step = TrainingStep(policy, config)
     sequences = make_sequences(made, config.algorithm.resolved_shaping(max_new_tokens=8))
-    assert len({len(sequence.completion.token_ids) for sequence in sequences}) > 1  # some end before others
+    assert len({len(sequence.segment.token_ids) for sequence in sequences}) > 1  # some end before others
     for packed in pack(sequences, max_tokens=256, share_prompts=True):
-        packed_row = make_row(packed, prompt_tokens(sequences), policy.device, share_prompts=True)
+        packed_row = make_row(packed, sampled_tokens(sequences), policy.device, share_prompts=True)
         with torch.no_grad():
             found_T = step.forward(policy, packed_row).logprobs_T
         torch.testing.assert_close(packed_row.rollout_logprobs_T, found_T, atol=1e-5, rtol=0)

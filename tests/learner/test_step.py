@@ -9,7 +9,7 @@ import pytest
 import torch
 from learner.fakes import completion, config_with, contrast, group
 from slipstream.config import RunConfig
-from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.gradients import Abandoned
@@ -67,8 +67,8 @@ def on_policy(policy: Policy, groups: list[Group], temperature: float = 1.0) -> 
 
 def logprobs_of(policy: Policy, g: Group, c: Completion, temperature: float = 1.0) -> list[float]:
     unmasked = replace(c, mask=(1,) * len(c.mask))
-    sequence = TrainingSequence(prompt_token_ids=g.prompt_token_ids, completion=unmasked, place=0, group=0)
-    row = make_row([sequence], prompt_tokens([sequence]), policy.device)
+    sequence = TrainingSequence(prompt_token_ids=g.prompt_token_ids, segment=unmasked, place=0, group=0)
+    row = make_row([sequence], sampled_tokens([sequence]), policy.device)
     with torch.no_grad():
         logprobs: list[float] = policy.selected(
             row.tokens_R,

@@ -12,7 +12,7 @@ from learner.test_critic import configured as with_critic
 from learner.test_critic import loss_of, training_of
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batches.batch import make_sequences, prompt_tokens
+from slipstream.learner.batches.batch import make_sequences, sampled_tokens
 from slipstream.learner.batches.rows import empty_row, make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.rewards import batch_rewards
@@ -181,5 +181,5 @@ def test_the_rewards_of_a_row_are_at_the_last_tokens_of_its_own_steps() -> None:
     ]
     steps = step_rewards(groups, batch_rewards(groups, WEIGHTS, Shaping()), WEIGHTS)
     sequences = make_sequences(groups, Shaping())
-    row = make_row([sequences[2], sequences[0]], prompt_tokens(sequences), torch.device("cpu"))
+    row = make_row([sequences[2], sequences[0]], sampled_tokens(sequences), torch.device("cpu"))
     assert token_rewards_of_row(steps, row).tolist() == [0, 0, 4 + 1, 1, 2 + 2]

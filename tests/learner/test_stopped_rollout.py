@@ -115,7 +115,7 @@ def test_a_stopped_rollout_holds_up_one_publication_for_the_deadline_and_rejoins
             await started.until_member(2)
             started.rollout.send_signal(signal.SIGSTOP)
             began = time.monotonic()
-            assert (await started.learner.publish(3)).workers == 1
+            assert (await started.learner.publish(3)).rollouts == 1
             assert time.monotonic() - began < SILENT_SECONDS + GONE_SECONDS + SLACK_SECONDS
             assert other.version == 3
             began = time.monotonic()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from slipstream.algorithms.spec import Distillation
 from slipstream.config import RpcConfig, parse_config
 from slipstream.config.load import given_tree
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
-from slipstream.records import Group, TeacherLogprobs
+from slipstream.records import FinishReason, Group, Segment, TeacherLogprobs, VersionSpan
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import Unreachable
 from slipstream.teacher.fingerprint import weights_fingerprint
@@ -63,6 +64,29 @@ def test_every_completion_that_may_train_gets_the_teachers_logprobs(directory: P
     assert floats(first.logprobs) == pytest.approx(own, abs=1e-5)
     assert first.top_k == 16
     assert ids(first.top_ids) == expected_TV.topk(16, dim=1).indices.flatten().tolist()
+
+
+def test_each_segment_is_read_after_its_own_prompt(directory: Path) -> None:
+    later = Segment(
+        token_ids=(8, 9),
+        logprobs=(-1.0, -1.0),
+        mask=(1, 1),
+        spans=(VersionSpan(version=0, start=0, end=2),),
+        finish_reason=FinishReason.STOP,
+        prompt_token_ids=(11, 12, 13),
+    )
+    agent = replace(completion((5, 6)), later_segments=(later,))
+
+    async def once() -> list[Group]:
+        async with serve(directory) as address:
+            return await taught(address, directory, [group(agent, completion((7,)))])
+
+    (answer,) = asyncio.run(once())
+    for segment, context in zip(answer.segments, ([3, 4], [11, 12, 13], [3, 4]), strict=True):
+        assert segment.teacher is not None
+        expected_TV = logprobs_of(directory, [*context, *segment.token_ids])[len(context) - 1 :]
+        own = [float(expected_TV[t, token]) for t, token in enumerate(segment.token_ids)]
+        assert floats(segment.teacher.logprobs) == pytest.approx(own, abs=1e-5)
 
 
 def test_the_temperature_is_that_of_the_rollout(directory: Path) -> None:

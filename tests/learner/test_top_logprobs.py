@@ -11,7 +11,7 @@ import torch
 from learner.fakes import completion, config_with, group, with_teacher_logprobs, with_top_logprobs
 from slipstream.actor.transcript import Transcript
 from slipstream.config import RunConfig
-from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, make_sequences, sampled_tokens
 from slipstream.learner.batches.rows import empty_row, make_row
 from slipstream.learner.batches.top_logprobs import require_top_logprobs
 from slipstream.learner.policy.model import Policy
@@ -236,17 +236,16 @@ def test_a_row_worked_by_hand(shared: bool) -> None:
         replace(completion((20,)), top_logprobs=numbered(1, 40)),
     ]
     sequences = [
-        TrainingSequence(prompt_token_ids=(3, 4), completion=c, place=i, group=0)
-        for i, c in enumerate(answers)
+        TrainingSequence(prompt_token_ids=(3, 4), segment=c, place=i, group=0) for i, c in enumerate(answers)
     ]
-    row = make_row(sequences, prompt_tokens(sequences), CPU, share_prompts=shared, rollout_top=True)
+    row = make_row(sequences, sampled_tokens(sequences), CPU, share_prompts=shared, rollout_top=True)
     assert row.rollout_top is not None
     assert row.targets_T.tolist() == [10, 12, 20]
     assert row.rollout_top.ids_TK.tolist() == [[0, 1], [2, 3], [40, 41]]
     assert row.rollout_top.logprobs_TK.tolist() == [[0, -0.25], [-0.5, -0.75], [-10, -10.25]]
     held = (row.rollout_top.ids_TK, row.rollout_top.logprobs_TK)
     assert sum(part.numel() * part.element_size() for part in held) == 8 * 2 * 3  # 8 K bytes a token
-    assert make_row(sequences, prompt_tokens(sequences), CPU).rollout_top is None
+    assert make_row(sequences, sampled_tokens(sequences), CPU).rollout_top is None
 
 
 def test_an_empty_row_has_as_many_likeliest_tokens_as_the_others() -> None:
@@ -308,7 +307,7 @@ def test_a_teacher_and_top_logprobs_go_together(new_policy: Callable[[], Policy]
 def test_the_policys_logprobs_of_top_tokens_are_constants(new_policy: Callable[[], Policy]) -> None:
     policy, config = new_policy(), configured()
     sequences = make_sequences(batch(new_policy()), config.algorithm.declared_shaping())
-    row = make_row(sequences, prompt_tokens(sequences), CPU, rollout_top=True)
+    row = make_row(sequences, sampled_tokens(sequences), CPU, rollout_top=True)
     forward = TrainingStep(policy, config).forward
     now = forward(policy, row, others=True)
     assert now.constants_TK is not None

@@ -13,6 +13,7 @@ _STEP: Final = (
 _TOKEN_BASELINE: Final = ("test_token_baseline_step.py",)
 _CLIP_COV: Final = ("test_clip_cov_step.py",)
 _CRITIC: Final = ("test_critic.py",)
+_SEGMENTS: Final = ("test_segments.py",)
 
 
 def _learner(name: str, file: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:
@@ -27,8 +28,8 @@ def _rewards(name: str, old: str, new: str) -> Mutant:
     return _learner(name, "training/rewards.py", old, new)
 
 
-def _gradients(name: str, old: str, new: str) -> Mutant:
-    return _learner(name, "training/gradients.py", old, new)
+def _gradients(name: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:
+    return _learner(name, "training/gradients.py", old, new, tests)
 
 
 def _advantages(name: str, old: str, new: str) -> Mutant:
@@ -48,16 +49,30 @@ def _gauges(name: str, old: str, new: str) -> Mutant:
 
 
 LEARNER_MUTANTS: Final = (
-    _step("step: rows for sequences", "sequences=len(sequences), prompts", "sequences=len(rows), prompts"),
+    _step("step: rows for sequences", "sequences=len(totals.by_completion)", "sequences=len(rows)"),
     _step(
-        "step: prompts for sequences", "sequences=len(sequences), prompts", "sequences=len(totals), prompts"
+        "step: segments for completions",
+        "sequences=len(totals.by_completion)",
+        "sequences=len(sequences)",
+        _SEGMENTS,
     ),
-    _step("step: sequences for prompts", "prompts=len(totals)", "prompts=len(sequences)"),
-    _step("step: one token more", "tokens=sum(totals.values())", "tokens=1 + sum(totals.values())"),
+    _step(
+        "step: prompts for sequences",
+        "sequences=len(totals.by_completion)",
+        "sequences=len(totals.by_group)",
+    ),
+    _step("step: sequences for prompts", "prompts=len(totals.by_group)", "prompts=len(sequences)"),
+    _step("step: one token more", "tokens=totals.total", "tokens=1 + totals.total"),
+    _gradients(
+        "step: segments weigh by their own tokens",
+        "completion_tokens_B=row.completion_tokens_B",
+        "completion_tokens_B=None",
+        _SEGMENTS,
+    ),
     _gradients(
         "step: prompts of other rows",
-        "prompt_tokens_B=row.prompt_tokens_B)",
-        "prompt_tokens_B=minibatch.rows[0].prompt_tokens_B[:1].expand_as(row.prompt_tokens_B))",
+        "prompt_tokens_B=row.prompt_tokens_B,",
+        "prompt_tokens_B=minibatch.rows[0].prompt_tokens_B[:1].expand_as(row.prompt_tokens_B),",
     ),
     _step(
         "step: every minibatch is looked at after the update of the one before",
@@ -87,13 +102,13 @@ LEARNER_MUTANTS: Final = (
     ),
     _rewards(
         "rewards: length with environment tokens",
-        "[sum(c.mask) for _, _, c in completions]",
-        "[len(c.mask) for _, _, c in completions]",
+        "[c.sampled for _, _, c in completions]",
+        "[c.tokens for _, _, c in completions]",
     ),
     _rewards(
         "rewards: overlong with environment tokens",
-        "soft_overlong(sum(c.mask), ramp)",
-        "soft_overlong(len(c.mask), ramp)",
+        "max(sum(segment.mask) for",
+        "max(len(segment.mask) for",
     ),
     _rewards("rewards: overlong without its factor", "weight=ramp.factor)", "weight=1.0)"),
     _rewards(
@@ -151,13 +166,13 @@ LEARNER_MUTANTS: Final = (
     ),
     _batch(
         "batch: prompt tokens with the environment's",
-        "totals.get(sequence.group, 0) + sequence.sampled",
-        "totals.get(sequence.group, 0) + len(sequence.completion.mask)",
+        "by_group[sequence.group] += sequence.sampled",
+        "by_group[sequence.group] += len(sequence.segment.mask)",
     ),
     _batch("batch: places without the withheld", "place += len(group.completions)", "place += len(members)"),
     _batch(
         "batch: shares of all answers",
-        "duplicate_weights([c.token_ids for _, c in members], shaping.duplicates)",
+        "duplicate_weights([c.content for _, c in members], shaping.duplicates)",
         "[1.0 / max(len(members), 1)] * len(members)",
     ),
     _batch("batch: equal answers do not share", "                share=share,\n", ""),
@@ -187,8 +202,8 @@ LEARNER_MUTANTS: Final = (
     _learner(
         "rows: logprobs with the environment's",
         "batches/rows.py",
-        "self.logprobs.append(completion.logprobs[t])",
-        "self.logprobs.append(completion.logprobs[len(self.logprobs) % len(completion.mask)])",
+        "self.logprobs.append(segment.logprobs[t])",
+        "self.logprobs.append(segment.logprobs[len(self.logprobs) % len(segment.mask)])",
     ),
     _learner(
         "rows: predicted by itself", "batches/rows.py", "start + t - 1 if t else", "start + t if t else"

@@ -20,7 +20,7 @@ from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.servicer import Collaborators, ReplayServicer
 from slipstream.replay.store import ReplayStore
 from slipstream.replay.values import LeaseRequest
-from slipstream.rpc import codec
+from slipstream.rpc import codec, replay_codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log
@@ -271,7 +271,7 @@ class Driver:
         return response
 
     async def ledger(self) -> Ledger:
-        return codec.ledger_from_proto((await self.stats()).ledger)
+        return replay_codec.ledger_from_proto((await self.stats()).ledger)
 
     async def stored_bytes(self, group_id: str) -> bytes | None:
         (content,) = await self.scripts.read_fields([f"group:{group_id}"], "bytes")

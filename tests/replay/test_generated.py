@@ -3,7 +3,7 @@
 import pytest
 from replay.driver import Driver, scenario
 from slipstream.records import Generated
-from slipstream.rpc import codec
+from slipstream.rpc import replay_codec
 
 
 @scenario()
@@ -14,7 +14,7 @@ async def test_an_ack_returns_what_was_generated_including_filtered_groups(repla
     await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))
     await replay.insert_rewards(leases[2], *[None] * size)  # nothing was scored: filtered
     await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))  # a duplicate is counted once
-    generated = codec.generated_from_proto((await replay.acknowledge([], version=1)).generated)
+    generated = replay_codec.generated_from_proto((await replay.acknowledge([], version=1)).generated)
     assert (generated.groups, generated.unvaried_groups) == (2, 1)
     assert generated.reward_sums == {"exact_match": pytest.approx(2 * size - 1)}
     assert generated.reward_counts == {"exact_match": 2 * size}

@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -26,7 +27,7 @@ from slipstream.config import RunConfig
 from slipstream.learner.clients import ReplayClient
 from slipstream.records import START
 from slipstream.replay.summary import summarise
-from slipstream.rpc import codec
+from slipstream.rpc import codec, replay_codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.group_checks import vocabulary_size
 from slipstream.v1 import packed_pb2, replay_pb2, types_pb2
@@ -52,7 +53,55 @@ def with_top(top_k: int, ids: list[int], logprobs: list[float]) -> Spoil:
     return of_second(lambda c: c.top_logprobs.CopyFrom(top))
 
 
+def later_segment(**changes: Any) -> Spoil:
+    """The second completion has another segment, of two sampled tokens, with these changes."""
+    span = types_pb2.VersionSpan(version=0, start=0, end=2)
+    fields = {
+        "token_ids": [5, 6],
+        "logprobs": [-1.0, -1.0],
+        "mask": b"\1\1",
+        "spans": [span],
+        "finish_reason": types_pb2.FINISH_REASON_STOP,
+        "prompt_token_ids": [7],
+    }
+    return of_second(lambda c: c.later_segments.append(types_pb2.Segment(**{**fields, **changes})))
+
+
+def together(*spoils: Spoil) -> Spoil:
+    return lambda message: void([spoil(message) for spoil in spoils])
+
+
 FAULTS: dict[str, tuple[Spoil, str]] = {
+    "a later segment's token outside the vocabulary": (
+        later_segment(token_ids=[5, VOCABULARY]),
+        "completion 1: segment 1: token 100, and the largest token id of the model is 99",
+    ),
+    "a later segment's prompt outside the vocabulary": (
+        later_segment(prompt_token_ids=[VOCABULARY]),
+        "completion 1: segment 1: token 100, and the largest token id of the model is 99",
+    ),
+    "a turn that is there twice": (
+        together(
+            later_segment(turn_ends=[types_pb2.TurnEnd(number=0, token_end=2)]),
+            of_second(lambda c: c.turn_ends.add(number=0, token_end=3)),
+        ),
+        "completion 1: turns have the numbers [0, 0]; each turn has a number of its own",
+    ),
+    "a turn that ends beyond its segment": (
+        later_segment(turn_ends=[types_pb2.TurnEnd(number=0, token_end=3)]),
+        "completion 1: turns end at the tokens [3]; they must not fall, and the segment has 2 tokens",
+    ),
+    "a step in a segment that is not there": (
+        of_second(lambda c: c.rewards[0].steps.add(value=0, token_end=1, segment=1)),
+        "completion 1: reward exact_match has steps in the segments [1], and there are 1 segments",
+    ),
+    "a step that ends beyond its segment": (
+        together(
+            later_segment(),
+            of_second(lambda c: c.rewards[0].steps.add(value=0, token_end=3, segment=1)),
+        ),
+        "completion 1: reward exact_match has steps that end at the tokens [3]; they must not fall",
+    ),
     "a token outside the vocabulary": (
         of_second(lambda c: c.token_ids.__setitem__(1, VOCABULARY)),
         "completion 1: token 100, and the largest token id of the model is 99",
@@ -234,7 +283,7 @@ def test_a_malformed_group_that_got_into_the_buffer_is_dropped_by_the_learner(
         assert f"group={leases[1].group_id}" in line
         assert f"from worker w: {words}" in line
         stats = await replay.stats()
-        ledger = codec.ledger_from_proto(stats.ledger)
+        ledger = replay_codec.ledger_from_proto(stats.ledger)
         assert (ledger.dropped, ledger.trained, ledger.in_flight) == ({"invalid": 1}, 4, 0)
         assert await replay.stored_bytes(leases[1].group_id) is None
 

@@ -21,7 +21,7 @@ from slipstream.replay.selection import select
 from slipstream.replay.store import ReplayStore
 from slipstream.replay.summary import Summary, summarise
 from slipstream.replay.values import Attached, Slot
-from slipstream.rpc import codec
+from slipstream.rpc import codec, replay_codec
 from slipstream.rpc.errors import Superseded
 from slipstream.v1.packed_pb2 import PackedGroup
 
@@ -342,5 +342,5 @@ def _finished(slot: Slot, answers: list[Completion]) -> tuple[Summary, bytes]:
         group_size=slot.size,
         seconds=1.0,
     )
-    made = group(codec.lease_to_proto(lease), answers)
+    made = group(replay_codec.lease_to_proto(lease), answers)
     return summarise(packed(made), {"exact_match": 1.0}), codec.group_to_proto(made).SerializeToString()

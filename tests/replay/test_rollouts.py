@@ -6,7 +6,7 @@ import grpc
 import pytest
 from replay.driver import Driver, scenario
 from slipstream.records import ListedRollout, RolloutStatus
-from slipstream.rpc import codec
+from slipstream.rpc import replay_codec
 from slipstream.v1 import replay_pb2 as pb
 
 
@@ -21,13 +21,13 @@ def rollout(
 
 async def report(replay: Driver, *rollouts: ListedRollout) -> None:
     for each in rollouts:
-        request = pb.ReportRolloutRequest(rollout=codec.listed_rollout_to_proto(each))
+        request = pb.ReportRolloutRequest(rollout=replay_codec.listed_rollout_to_proto(each))
         await replay.stub.ReportRollout(request)
 
 
 async def listed(replay: Driver) -> list[ListedRollout]:
     response = await replay.stub.ListRollouts(pb.ListRolloutsRequest())
-    return [codec.listed_rollout_from_proto(each) for each in response.rollouts]
+    return [replay_codec.listed_rollout_from_proto(each) for each in response.rollouts]
 
 
 @scenario()

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from slipstream.config import RunConfig, parse_config
 from slipstream.records import FinishReason, Group, Lease, Prompt, Sampling, TopLogprobs, Turn, VersionSpan
-from slipstream.rpc import codec
+from slipstream.rpc import codec, replay_codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.metrics import Metrics
@@ -194,7 +194,7 @@ class FakeReplay(ReplayServicer):
         if not self.leases:
             await asyncio.sleep(min(request.wait_seconds, 0.02))
         count = min(request.max_prompts, len(self.leases))
-        leases = [codec.lease_to_proto(self.leases.popleft()) for _ in range(count)]
+        leases = [replay_codec.lease_to_proto(self.leases.popleft()) for _ in range(count)]
         return replay_pb2.LeasePromptsResponse(leases=leases)
 
     async def InsertGroup(

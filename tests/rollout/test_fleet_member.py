@@ -390,9 +390,9 @@ async def test_a_worker_waits_for_a_learner_that_has_not_started() -> None:
 @scenario
 async def test_a_refused_worker_ends_with_the_learners_reason() -> None:
     learner = FakeLearner()
-    learner.refusal = (grpc.StatusCode.FAILED_PRECONDITION, "worker w has model a, the learner b")
+    learner.refusal = (grpc.StatusCode.FAILED_PRECONDITION, "rollout w has model a, the learner b")
     async with start_worker(learner) as worker:
-        with pytest.raises(Refused, match="worker w has model a, the learner b"):
+        with pytest.raises(Refused, match="rollout w has model a, the learner b"):
             await worker.running
 
 

@@ -24,7 +24,7 @@ def served(*, version: int | None = None, suspended: bool = False) -> ServedVers
     [
         (None, False, 0, False, "waiting_for_version"),
         (None, True, 0, False, "waiting_for_version"),  # the first update is on its way
-        (0, False, 0, False, "waiting_for_admission"),
+        (0, False, 0, False, "waiting_for_groups"),
         (0, False, 3, False, "generating"),
         (7, True, 3, False, "updating"),
         (7, True, 0, False, "updating"),

@@ -24,7 +24,7 @@ from slipstream.records import (
     TopLogprobs,
     VersionSpan,
 )
-from slipstream.rpc import codec
+from slipstream.rpc import codec, replay_codec
 from slipstream.v1 import replay_pb2 as replay
 from slipstream.v1 import types_pb2 as pb
 
@@ -189,15 +189,15 @@ def test_a_group_survives_the_wire_token_by_token(group: Group) -> None:
 @settings(max_examples=40, deadline=None)
 @given(LEASES)
 def test_a_lease_survives_the_wire(lease: Lease) -> None:
-    sent = codec.lease_to_proto(lease).SerializeToString()
-    assert codec.lease_from_proto(replay.Lease.FromString(sent)) == lease
+    sent = replay_codec.lease_to_proto(lease).SerializeToString()
+    assert replay_codec.lease_from_proto(replay.Lease.FromString(sent)) == lease
 
 
 @settings(max_examples=40, deadline=None)
 @given(LEDGERS)
 def test_a_ledger_survives_the_wire_with_every_counter(ledger: Ledger) -> None:
-    sent = codec.ledger_to_proto(ledger).SerializeToString()
-    assert codec.ledger_from_proto(replay.Ledger.FromString(sent)) == ledger
+    sent = replay_codec.ledger_to_proto(ledger).SerializeToString()
+    assert replay_codec.ledger_from_proto(replay.Ledger.FromString(sent)) == ledger
 
 
 def test_the_message_of_the_ledger_has_the_counters_of_the_value() -> None:
@@ -259,18 +259,24 @@ def test_a_prompt_with_text_and_messages_or_neither_is_refused() -> None:
 
 
 def test_an_enum_that_was_not_set_is_refused() -> None:
-    lease = codec.lease_to_proto(
+    lease = replay_codec.lease_to_proto(
         Lease(group_id="g", lease_epoch=0, dispatch_index=0, prompt=PROMPT, group_size=2, seconds=1)
     )
     lease.purpose = replay.PURPOSE_UNSPECIFIED
     with pytest.raises(ValueError, match=r"Lease.purpose is 0"):
-        codec.lease_from_proto(lease)
+        replay_codec.lease_from_proto(lease)
     with pytest.raises(ValueError, match=r"outcome is 9"):
-        codec.insert_outcome_from_proto(9)
+        replay_codec.insert_outcome_from_proto(9)
 
 
 def test_every_value_of_every_enum_has_a_number_of_its_own() -> None:
-    for table in (codec.FINISH_REASONS, codec.OUTCOMES, codec.PURPOSES, codec.INSERT_OUTCOMES):
+    for table in (
+        codec.FINISH_REASONS,
+        codec.OUTCOMES,
+        replay_codec.PURPOSES,
+        replay_codec.INSERT_OUTCOMES,
+        replay_codec.WORKER_KINDS,
+    ):
         assert set(table) == set(type(next(iter(table))))
         assert len(set(table.values())) == len(table)
         assert 0 not in table.values()

@@ -266,7 +266,7 @@ def test_a_tunnel_accepts_one_connection() -> None:
 
 
 def test_a_member_that_is_cut_off_while_it_greets_the_store_fails_long_before_the_deadline() -> None:
-    """torch's client alone would retry until its timeout, and the worker would miss the next epoch."""
+    """torch's client alone would retry until its timeout, and the rollout would miss the next epoch."""
     silent = socket.create_server(("127.0.0.1", 0))
     server = RendezvousServer(
         host="127.0.0.1", port=0, store_port=silent.getsockname()[1], log=Log(pod="test")

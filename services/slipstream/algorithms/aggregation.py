@@ -20,16 +20,19 @@ class Counts:
     """Counts over every rank and microbatch of one optimizer batch, by which a loss is divided.
 
     They are those of the data mask, before an algorithm masks tokens: clipping and age do not change them.
-    Only
-    sequences and prompts with a token in the mask count. Tokens and sequences add up over microbatches;
-    prompts do only where no group is split over two.
+    Only sequences and prompts with a token in the mask count. Tokens add up over microbatches; sequences and
+    prompts do only where no completion and no group is split over two.
     """
 
     tokens: int
     sequences: int
+    """A completion of several segments, each a sequence of a row, counts once."""
     prompts: int = 0
     prompt_tokens_B: Tensor | None = None
     """Tokens of the whole group of each sequence of this microbatch; prompt_mean needs it."""
+    completion_tokens_B: Tensor | None = None
+    """Tokens of the whole completion of each sequence of this microbatch, over all its segments; None where
+    each sequence is a completion."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "sequences", "prompts"):
@@ -82,8 +85,16 @@ def token_weights(
 
 
 def sequence_weights(spec: Aggregation, layout: Layout, counts: Counts, *, dtype: torch.dtype) -> Tensor:
-    """Return what each token of a sequence weighs, [B]; counts: those of the whole optimizer batch."""
-    return (1 / _divisor(spec, layout.lengths_B, counts).clamp(min=1)).to(dtype)
+    """Return what each token of a sequence weighs, [B]; counts: those of the whole optimizer batch.
+
+    All segments of a completion together weigh what the completion would weigh as one sequence.
+    """
+    length_B = layout.lengths_B
+    of_completion_B = counts.completion_tokens_B
+    if of_completion_B is not None:
+        require_shape("counts.completion_tokens_B", of_completion_B, tuple(length_B.shape), "the sequences")
+        length_B = of_completion_B.to(length_B)
+    return (1 / _divisor(spec, length_B, counts).clamp(min=1)).to(dtype)
 
 
 def spread(weight_B: Tensor, layout: Layout) -> Tensor:

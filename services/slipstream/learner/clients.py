@@ -10,7 +10,7 @@ import grpc
 
 from slipstream.config import RunConfig
 from slipstream.records import Activity, Cursor, Evaluation, Generated, Group, HandOut
-from slipstream.rpc import codec
+from slipstream.rpc import codec, replay_codec
 from slipstream.rpc.channel import STILL_WAITING_SECONDS, call_with_growing_deadline, with_idle_timeout
 from slipstream.rpc.errors import SlipstreamError, Superseded
 from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
@@ -55,7 +55,7 @@ class ReplayClient:
         Groups in flight, and groups of steps that were lost, are sampled again.
         """
         request = pb.AttachLearnerRequest(
-            version=version, cursor=codec.cursor_to_proto(cursor), learner_id=self._learner_id
+            version=version, cursor=replay_codec.cursor_to_proto(cursor), learner_id=self._learner_id
         )
         response: pb.AttachLearnerResponse = await self._again(
             "attach", lambda seconds: self._stub.AttachLearner(request, timeout=seconds)
@@ -81,7 +81,7 @@ class ReplayClient:
             self._log.warning("invalid group dropped", group=group_id, error=fault)
         request = pb.DropGroupsRequest(
             group_ids=list(batch.invalid),
-            hand_out=codec.hand_out_to_proto(batch.hand_out),
+            hand_out=replay_codec.hand_out_to_proto(batch.hand_out),
             reason=INVALID,
         )
         await self._again("drop", lambda seconds: self._stub.DropGroups(request, timeout=seconds))
@@ -102,7 +102,9 @@ class ReplayClient:
                 "meanwhile; the step is not kept. Start the learner again: it continues from its last "
                 "checkpoint"
             )
-        return codec.generated_from_proto(response.generated), codec.cursor_from_proto(response.cursor)
+        return replay_codec.generated_from_proto(response.generated), replay_codec.cursor_from_proto(
+            response.cursor
+        )
 
     async def release(self, groups: Sequence[Group]) -> None:
         """Release sampled groups: they go back into the buffer untrained."""
@@ -157,7 +159,7 @@ class ReplayClient:
 
     async def activity(self) -> Activity:
         """Return the ledger and the activity of the rollouts. It is one call only. Errors: AioRpcError."""
-        return codec.activity_from_proto(
+        return replay_codec.activity_from_proto(
             await self._stub.GetActivity(pb.GetActivityRequest(), timeout=ACTIVITY_SECONDS)
         )
 
@@ -173,7 +175,7 @@ class ReplayClient:
             version=version,
             max_staleness=self._max_staleness,
             wait_seconds=SAMPLE_WAIT_SECONDS,
-            hand_out=codec.hand_out_to_proto(hand_out),
+            hand_out=replay_codec.hand_out_to_proto(hand_out),
         )
         batch = _Batch(hand_out=hand_out)
         call = self._stub.SampleBatch(request)
@@ -219,4 +221,4 @@ def _hand_out(groups: Sequence[Group]) -> pb.HandOut:
     """Return the hand-out that a batch came from. Errors: ValueError for groups of several hand-outs."""
     (hand_out,) = {group.hand_out for group in groups}
     assert hand_out is not None, "groups come from `sample`"
-    return codec.hand_out_to_proto(hand_out)
+    return replay_codec.hand_out_to_proto(hand_out)

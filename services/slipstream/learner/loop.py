@@ -86,7 +86,7 @@ class Loop:
         teach = None if teacher is None else teacher.teach
         self._prefetch = Prefetch(replay, steps=config.learner.steps, log=log, teach=teach)
         self._taught = teacher is not None
-        self._deadline = SampleDeadline(config)
+        self._deadline = SampleDeadline(config.learner, config.rollout)
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share

@@ -21,7 +21,7 @@ from slipstream.telemetry.background import BackgroundTask, first_end
 from slipstream.telemetry.logs import Log
 
 T = TypeVar("T")
-NOTHING = Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
+NOTHING = Published(rollouts=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
 
 
 class Publishing:

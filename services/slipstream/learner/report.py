@@ -11,7 +11,7 @@ from typing import Any
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.training.loss_metrics import DIVERSITY, observe_critic, observe_loss
 from slipstream.learner.training.record import StepResult
-from slipstream.records import Completion, Evaluation, FinishReason, Generated, Group
+from slipstream.records import Completion, Evaluation, FinishReason, Generated, Group, Segment
 from slipstream.telemetry.metrics import Metrics
 
 
@@ -84,7 +84,7 @@ class Report:
             "publish_seconds": timing.publish,
             "pause_seconds": published.pause_seconds,
             "transfer_seconds": published.transfer_seconds,
-            "workers": published.workers,
+            "workers": published.rollouts,
         }
         self.event("step", **row)
         self._observe(result, row, timing)
@@ -145,7 +145,7 @@ class Report:
         for group in groups:
             for completion in group.completions:
                 if not completion.withheld:
-                    self._metrics.observe("completion_tokens", len(completion.token_ids), kind="trained")
+                    self._metrics.observe("completion_tokens", completion.tokens, kind="trained")
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -165,7 +165,7 @@ def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
     """Return the values that depend on the batch alone; `version` is the policy's before the step."""
     everything = [completion for group in groups for completion in group.completions]
     completions = [completion for completion in everything if not completion.withheld]
-    versions = [{span.version for span in completion.spans} for completion in completions]
+    versions = [completion.versions for completion in completions]
     rewards = {
         name: _mean([r.value for c in completions for r in c.rewards if r.name == name])
         for name in {r.name for c in completions for r in c.rewards}
@@ -179,7 +179,8 @@ def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
             len(of_one) > 1 or min(of_one, default=version) < version for of_one in versions
         ),
         "completions_withheld": len(everything) - len(completions),
-        "response_tokens_mean": _mean([float(len(c.token_ids)) for c in completions]),
+        "response_tokens_mean": _mean([float(c.tokens) for c in completions]),
+        "segments_mean": _mean([float(len(c.segments)) for c in completions]),
         "truncated_fraction": _mean([float(c.finish_reason is FinishReason.LENGTH) for c in completions]),
     }
 
@@ -201,25 +202,32 @@ def _of_result(result: StepResult) -> dict[str, Any]:
 
 
 def _sample(step: int, group: Group, completion: Completion) -> dict[str, Any]:
-    versions = [span.version for span in completion.spans for _ in range(span.start, span.end)]
+    later = [
+        {"prompt_token_ids": list(group.prompt_of(segment)), "tokens": _tokens(segment)}
+        for segment in completion.later_segments
+    ]
     return {
         "step": step,
         "group": group.group_id,
         "prompt": group.prompt.text
         or [{"role": m.role, "content": m.content} for m in group.prompt.messages],
-        "prompt_tokens": len(group.prompt_token_ids),
+        "prompt_tokens": len(group.prompt_of(completion)),
         "answer": group.prompt.answer,
         "text": completion.text,
         "finish_reason": completion.finish_reason.value,
         "rewards": {r.name: r.value for r in completion.rewards},
         "details": {r.name: r.detail for r in completion.rewards if r.detail},
-        "tokens": [
-            {"id": token, "logprob": logprob, "version": version}
-            for token, logprob, version in zip(
-                completion.token_ids, completion.logprobs, versions, strict=True
-            )
-        ],
+        "tokens": _tokens(completion),
+        **({"later_segments": later} if later else {}),
     }
+
+
+def _tokens(segment: Segment) -> list[dict[str, Any]]:
+    versions = [span.version for span in segment.spans for _ in range(span.start, span.end)]
+    return [
+        {"id": token, "logprob": logprob, "version": version}
+        for token, logprob, version in zip(segment.token_ids, segment.logprobs, versions, strict=True)
+    ]
 
 
 def _weighted(means: Mapping[str, float], weights: Mapping[str, float]) -> float:

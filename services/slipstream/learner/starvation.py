@@ -9,7 +9,8 @@ from typing import Protocol
 
 import grpc
 
-from slipstream.config import RunConfig
+from slipstream.config.sections.learner import LearnerConfig
+from slipstream.config.sections.rollout import RolloutConfig
 from slipstream.records import Activity, Ledger, WorkerActivity, WorkerKind
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
@@ -29,9 +30,9 @@ class Starved(SlipstreamError):
 class SampleDeadline:
     """The deadline of a wait for groups. Until the first groups come, it includes the start of an engine."""
 
-    def __init__(self, config: RunConfig) -> None:
-        self._wait = config.learner.sample_timeout_seconds
-        self._start = config.rollout.start_timeout_seconds
+    def __init__(self, learner: LearnerConfig, rollout: RolloutConfig) -> None:
+        self._wait = learner.sample_timeout_seconds
+        self._start = rollout.start_timeout_seconds
         self._served = False
 
     @property

@@ -1,4 +1,4 @@
-"""The learner's client of the teacher: logprobs of the tokens of a batch, one call for each group."""
+"""The learner's client of the teacher: logprobs of the tokens of a batch, one call for each prompt."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -10,7 +10,7 @@ import grpc
 from slipstream.algorithms.spec import Distillation
 from slipstream.config import RunConfig
 from slipstream.parallel import all_of
-from slipstream.records import Completion, Group, TeacherLogprobs
+from slipstream.records import Group, Segment, TeacherLogprobs
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_with_growing_deadline, open_channel
 from slipstream.rpc.errors import MessageTooLarge, SlipstreamError, Unreachable
@@ -70,35 +70,51 @@ class TeacherClient:
         """Of the weights of the first answer."""
 
     async def teach(self, groups: Sequence[Group]) -> list[Group]:
-        """Return the groups with the teacher's logprobs in every completion that may train.
+        """Return the groups with the teacher's logprobs in every segment that may train.
 
         Errors: Unreachable when no teacher answers for `teacher.patience_seconds`; UnfitTeacher.
         """
         return await all_of(self._teach(group) for group in groups)
 
     async def _teach(self, group: Group) -> Group:
-        indices = [i for i, c in enumerate(group.completions) if self._may_train(group, c)]
-        if not indices:
-            return group
-        async with self._free:
-            logprobs = await self._read(group, [group.completions[i] for i in indices])
-        completions = list(group.completions)
-        for i, teacher in zip(indices, logprobs, strict=True):
-            completions[i] = replace(completions[i], teacher=teacher)
+        by_prompt: dict[tuple[int, ...], list[Segment]] = {}
+        for segment in group.may_train:
+            prompt = group.prompt_of(segment)
+            if len(prompt) + len(segment.token_ids) <= self._longest:
+                by_prompt.setdefault(prompt, []).append(segment)
+        most = len(group.completions)  # slipstream validate computes the longest message of so many
+        taught = await all_of(
+            self._teach_prompt(group, prompt, each[start : start + most])
+            for prompt, each in by_prompt.items()
+            for start in range(0, len(each), most)
+        )
+        of_segment = {id(segment): each for pairs in taught for segment, each in pairs}
+        completions = [
+            completion.with_segments(
+                [replace(each, teacher=of_segment.get(id(each))) for each in completion.segments]
+            )
+            for completion in group.completions
+        ]
         return replace(group, completions=tuple(completions))
 
-    def _may_train(self, group: Group, completion: Completion) -> bool:
-        length = len(group.prompt_token_ids) + len(completion.token_ids)
-        return not completion.withheld and any(completion.mask) and length <= self._longest
+    async def _teach_prompt(
+        self, group: Group, prompt_token_ids: tuple[int, ...], segments: Sequence[Segment]
+    ) -> list[tuple[Segment, TeacherLogprobs]]:
+        """Return the segments of a group after one prompt, each with its logprobs."""
+        async with self._free:
+            logprobs = await self._read(group, prompt_token_ids, segments)
+        return list(zip(segments, logprobs, strict=True))
 
-    async def _read(self, group: Group, completions: Sequence[Completion]) -> list[TeacherLogprobs]:
+    async def _read(
+        self, group: Group, prompt_token_ids: tuple[int, ...], segments: Sequence[Segment]
+    ) -> list[TeacherLogprobs]:
         request = pb.ReadTokensRequest(
             vocabulary=self._vocabulary,
             vocabulary_size=self._vocabulary_size,
             temperature=self._temperature,
             top_k=self._top_k,
-            prompt_token_ids=group.prompt_token_ids,
-            completions=[pb.TokenSequence(token_ids=c.token_ids) for c in completions],
+            prompt_token_ids=prompt_token_ids,
+            completions=[pb.TokenSequence(token_ids=segment.token_ids) for segment in segments],
         )
 
         def ask(seconds: float) -> Awaitable[pb.ReadTokensResponse]:
@@ -125,7 +141,7 @@ class TeacherClient:
         except grpc.aio.AioRpcError as error:
             raise UnfitTeacher(f"group {group.group_id}: {error.details()}") from error
         self._check_weights(response.fingerprint)
-        return self._checked(response, completions)
+        return self._checked(response, segments)
 
     def _check_weights(self, fingerprint: str) -> None:
         """Check that the answer is from the weights of the first answer. Errors: UnfitTeacher."""
@@ -141,16 +157,14 @@ class TeacherClient:
                 "deliberate change of the teacher, restart the learner once all pods have the new one"
             )
 
-    def _checked(
-        self, response: pb.ReadTokensResponse, completions: Sequence[Completion]
-    ) -> list[TeacherLogprobs]:
+    def _checked(self, response: pb.ReadTokensResponse, segments: Sequence[Segment]) -> list[TeacherLogprobs]:
         """Return the logprobs of an answer. Errors: UnfitTeacher if they do not fit the request."""
         try:
             logprobs = [codec.teacher_logprobs_from_proto(message) for message in response.completions]
         except ValueError as error:
             raise UnfitTeacher(f"the teacher's answer cannot be read: {error}") from error
         sizes = [(teacher.tokens, teacher.top_k) for teacher in logprobs]
-        wanted = [(len(completion.token_ids), self._top_k) for completion in completions]
+        wanted = [(len(segment.token_ids), self._top_k) for segment in segments]
         if sizes != wanted:
             raise UnfitTeacher(
                 f"the teacher answered with (tokens, top_k) {sizes}, and was asked about {wanted}"

@@ -1,7 +1,7 @@
 """The frozen values that pods exchange: prompts, completions, groups, counters."""
 
 from slipstream.records.activity import Activity, WorkerActivity, WorkerKind
-from slipstream.records.completion import Completion, FinishReason, VersionSpan
+from slipstream.records.completion import Completion, FinishReason, Segment, TurnEnd, VersionSpan
 from slipstream.records.evaluation import Evaluation, Generated
 from slipstream.records.group import Group, HandOut, InsertOutcome, Lease, Purpose
 from slipstream.records.ledger import START, Cursor, Ledger, ReplayStats
@@ -38,10 +38,12 @@ __all__ = [
     "RoutedExperts",
     "RoutingMismatch",
     "Sampling",
+    "Segment",
     "StepReward",
     "TeacherLogprobs",
     "TopLogprobs",
     "Turn",
+    "TurnEnd",
     "VersionSpan",
     "WorkerActivity",
     "WorkerKind",

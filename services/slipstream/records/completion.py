@@ -1,6 +1,7 @@
 """One sampled answer, token by token."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from slipstream.records.logprobs import TeacherLogprobs, TopLogprobs
@@ -25,8 +26,18 @@ class VersionSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
-    """One sampled answer. `logprobs` (nats), `mask` and the spans run parallel to `token_ids`.
+class TurnEnd:
+    """A turn of a segment: the tokens sampled after the turn before it, up to `token_end`."""
+
+    number: int
+    """Number of turns of the whole completion that ended before this one."""
+    token_end: int
+    """Number of tokens of the segment up to the end of the turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Tokens after one prompt. `logprobs` (nats), `mask` and the spans run parallel to `token_ids`.
 
     Invariant: the spans tile [0, len(token_ids)), and mask is 1 exactly where the policy sampled.
     """
@@ -36,16 +47,19 @@ class Completion:
     mask: tuple[int, ...]
     spans: tuple[VersionSpan, ...]
     finish_reason: FinishReason
-    text: str = ""
-    rewards: tuple[Reward, ...] = ()
+    prompt_token_ids: tuple[int, ...] | None = None
+    """The prompt that the engine saw, if it is not the prompt of the group."""
     routed_experts: RoutedExperts | None = None
-    """The experts of prompt and completion, if the engine recorded them."""
+    """The experts of prompt and tokens, if the engine recorded them."""
     teacher: TeacherLogprobs | None = None
     """The logprobs of a teacher, once the learner has requested them."""
     top_logprobs: TopLogprobs | None = None
     """The likeliest tokens at each position, if the objective needs them."""
     engines: int = 1
     """Number of engines that sampled parts of it: more than 1 after the loss of a rollout."""
+    turn_ends: tuple[TurnEnd, ...] = ()
+    """The turns of the segment, in order. Only a completion of several segments has them, because there the
+    order of the tokens is not the order in which they were sampled."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.logprobs), len(self.mask)}
@@ -64,6 +78,12 @@ class Completion:
                 f"completion: top logprobs of {self.top_logprobs.tokens} tokens, and the policy sampled "
                 f"{sum(self.mask)}"
             )
+        ends = [turn.token_end for turn in self.turn_ends]
+        if ends != sorted(ends) or max(ends, default=0) > len(self.token_ids):
+            raise ValueError(
+                f"completion: turns end at the tokens {ends}; they must not fall, and there are "
+                f"{len(self.token_ids)} tokens"
+            )
         position = 0
         for span in self.spans:
             if span.start != position or span.end <= span.start:
@@ -74,7 +94,57 @@ class Completion:
                 f"completion: spans end at {position}, but there are {len(self.token_ids)} tokens"
             )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion(Segment):
+    """One answer: a member of a group.
+
+    Its own tokens are the first segment. An agent that rewrites its history, or that has sub-agents, samples
+    further segments with prompts of their own. All segments train with the reward of the completion.
+    `finish_reason` is that of the completion as a whole.
+    """
+
+    text: str = ""
+    rewards: tuple[Reward, ...] = ()
+    later_segments: tuple[Segment, ...] = ()
+
     @property
     def withheld(self) -> bool:
         """True when a reward failed. Neither a baseline nor a gradient may use such a completion."""
         return any(reward.outcome is Outcome.ERROR for reward in self.rewards)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments, in the order in which they began."""
+        return (self, *self.later_segments)
+
+    @property
+    def is_one_answer(self) -> bool:
+        """Whether it is one segment after the prompt of the group, and not several conversations."""
+        return not self.later_segments and self.prompt_token_ids is None
+
+    @property
+    def sampled(self) -> int:
+        """Number of tokens that the policy sampled, in all segments."""
+        return sum(sum(segment.mask) for segment in self.segments)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens in all segments, those of environments included; prompts are not counted."""
+        return sum(len(segment.token_ids) for segment in self.segments)
+
+    @property
+    def versions(self) -> frozenset[int]:
+        """The policy versions that sampled its tokens."""
+        return frozenset(span.version for segment in self.segments for span in segment.spans)
+
+    @property
+    def content(self) -> tuple[tuple[tuple[int, ...] | None, tuple[int, ...]], ...]:
+        """Prompt and tokens of each segment: equal for two members of a group that say the same."""
+        return tuple((segment.prompt_token_ids, segment.token_ids) for segment in self.segments)
+
+    def with_segments(self, segments: Sequence[Segment]) -> "Completion":
+        """Return the completion with other segments; the first of them must be a completion."""
+        first, *later = segments
+        assert isinstance(first, Completion), "the first segment is the completion itself"
+        return replace(first, later_segments=tuple(later))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from slipstream.records.completion import Completion
+from slipstream.records.completion import Completion, Segment
 from slipstream.records.prompt import Prompt
 from slipstream.records.routed_experts import RoutingMismatch
 
@@ -67,9 +67,9 @@ class Group:
     """The delivery that gave the group to the learner; None outside of the learner."""
 
     def __post_init__(self) -> None:
-        for completion in self.completions:
-            tokens = len(self.prompt_token_ids) + len(completion.token_ids)
-            experts = completion.routed_experts
+        for segment in self.segments:
+            tokens = len(self.prompt_of(segment)) + len(segment.token_ids)
+            experts = segment.routed_experts
             if experts is not None and experts.tokens > tokens:
                 raise RoutingMismatch(
                     f"group {self.group_id}: routed experts of {experts.tokens} tokens, and prompt and "
@@ -77,11 +77,31 @@ class Group:
                 )
 
     @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments of all completions, in order."""
+        return tuple(segment for completion in self.completions for segment in completion.segments)
+
+    @property
+    def may_train(self) -> tuple[Segment, ...]:
+        """The segments with sampled tokens of the completions that are not withheld, in order."""
+        return tuple(
+            segment
+            for completion in self.completions
+            for segment in completion.segments
+            if not completion.withheld and any(segment.mask)
+        )
+
+    @property
     def newest_version(self) -> int:
         """The highest policy version that sampled a token of the group; 0 for a group without tokens."""
-        return max((span.version for c in self.completions for span in c.spans), default=0)
+        return max((span.version for segment in self.segments for span in segment.spans), default=0)
 
     @property
     def tokens(self) -> int:
         """Number of tokens of all completions."""
-        return sum(len(c.token_ids) for c in self.completions)
+        return sum(len(segment.token_ids) for segment in self.segments)
+
+    def prompt_of(self, segment: Segment) -> tuple[int, ...]:
+        """Return the prompt that the engine saw before a segment."""
+        own = segment.prompt_token_ids
+        return self.prompt_token_ids if own is None else own

@@ -20,7 +20,9 @@ class StepReward:
     text_end: int
     """Number of characters of the answer up to the end of the step."""
     token_end: int = 0
-    """Number of tokens of the completion up to the end of the step; 0 until a rollout has computed it."""
+    """Number of tokens of its segment up to the end of the step; 0 until an actor has computed it."""
+    segment: int = 0
+    """Index of the segment in which the step ends, among the segments of the completion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.replay.summary import task_reward, withheld
+from slipstream.rpc.group_checks import segments
 from slipstream.v1 import types_pb2 as pb
 from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup
 
@@ -60,11 +61,13 @@ def _answer(completion: PackedCompletion, reward: pb.Reward) -> object:
     """Return the key by which answers are counted as equal.
 
     All correct answers share one key. The key of another answer is the text that the reward extracted,
-    without case and white space, or the token ids if the reward extracted nothing.
+    without case and white space, or the token ids of all segments if the reward extracted nothing.
     """
     if reward.value >= CORRECT:
         return CORRECT
-    return " ".join(reward.answer.casefold().split()) or completion.token_ids
+    return " ".join(reward.answer.casefold().split()) or tuple(
+        segment.token_ids for segment in segments(completion)
+    )
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -23,7 +23,7 @@ from slipstream.replay.store import ReplayStore
 from slipstream.replay.summary import Summary, summarise
 from slipstream.replay.values import Inserted, LeaseRequest, Slot, purpose_of
 from slipstream.replay.waiting import finish_or_undo, poll
-from slipstream.rpc import codec
+from slipstream.rpc import replay_codec
 from slipstream.rpc.channel import STILL_WAITING_SECONDS
 from slipstream.rpc.errors import InvalidRequest
 from slipstream.rpc.group_checks import InvalidGroup, check_group, parse_group, vocabulary_size
@@ -79,7 +79,9 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
         with self._with.metrics.waiting("admission"):
             slots = await poll(attempt, seconds=check_wait(request.wait_seconds), stop=self._with.stop)
-        return pb.LeasePromptsResponse(leases=[codec.lease_to_proto(self._lease(slot)) for slot in slots])
+        return pb.LeasePromptsResponse(
+            leases=[replay_codec.lease_to_proto(self._lease(slot)) for slot in slots]
+        )
 
     async def RenewLeases(self, request: pb.RenewLeasesRequest, context: Any) -> pb.RenewLeasesResponse:
         """Extend the leases that the worker still holds, and name those that it has lost."""
@@ -111,19 +113,21 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             self._with.log.warning(
                 "invalid group", worker=group.worker_id, group=group.group_id, error=inserted.detail
             )
-        outcome = codec.INSERT_OUTCOMES[inserted.outcome]
+        outcome = replay_codec.INSERT_OUTCOMES[inserted.outcome]
         return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason, detail=inserted.detail)
 
     async def ReportRollout(self, request: pb.ReportRolloutRequest, context: Any) -> pb.ReportRolloutResponse:
         """Record the heartbeat of an inference server."""
         check_named(worker_id=request.rollout.worker_id)
-        await self._store.report_rollout(codec.listed_rollout_from_proto(request.rollout))
+        await self._store.report_rollout(replay_codec.listed_rollout_from_proto(request.rollout))
         return pb.ReportRolloutResponse()
 
     async def ListRollouts(self, request: pb.ListRolloutsRequest, context: Any) -> pb.ListRolloutsResponse:
         """Return the inference servers that take requests."""
         listed = await self._store.list_rollouts()
-        return pb.ListRolloutsResponse(rollouts=[codec.listed_rollout_to_proto(each) for each in listed])
+        return pb.ListRolloutsResponse(
+            rollouts=[replay_codec.listed_rollout_to_proto(each) for each in listed]
+        )
 
     async def SampleBatch(
         self, request: pb.SampleBatchRequest, context: Any
@@ -159,8 +163,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         return pb.AckBatchResponse(
             acked=result.acked,
             retrained=result.retrained,
-            generated=codec.generated_to_proto(result.generated),
-            cursor=codec.cursor_to_proto(result.cursor),
+            generated=replay_codec.generated_to_proto(result.generated),
+            cursor=replay_codec.cursor_to_proto(result.cursor),
         )
 
     async def ReleaseBatch(self, request: pb.ReleaseBatchRequest, context: Any) -> pb.ReleaseBatchResponse:
@@ -195,7 +199,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         """Attach a learner that begins, or continues from a checkpoint."""
         check_at_least(0, version=request.version)
         check_named(learner_id=request.learner_id)
-        cursor = codec.cursor_from_proto(request.cursor)
+        cursor = replay_codec.cursor_from_proto(request.cursor)
         attached = await self._store.attach(request.version, cursor, learner_id=request.learner_id)
         return pb.AttachLearnerResponse(
             released=attached.released, restored=attached.restored, learner_epoch=attached.learner_epoch
@@ -234,7 +238,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         """Return the current ledger."""
         stats = await self._store.stats()
         return pb.GetStatsResponse(
-            ledger=codec.ledger_to_proto(stats.ledger),
+            ledger=replay_codec.ledger_to_proto(stats.ledger),
             version=stats.version,
             admission_free=stats.admission_free,
             residual=stats.ledger.residual,
@@ -243,7 +247,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
     async def GetActivity(self, request: pb.GetActivityRequest, context: Any) -> pb.GetActivityResponse:
         """Return what each worker does."""
-        return codec.activity_to_proto(await self._store.activity())
+        return replay_codec.activity_to_proto(await self._store.activity())
 
     def _lease(self, slot: Slot) -> Lease:
         training = slot.purpose is Purpose.TRAINING
@@ -299,4 +303,4 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 def _hand_out(message: pb.HandOut) -> HandOut:
     """Return the hand-out of a request. Errors: InvalidRequest when its number is missing."""
     check_at_least(1, hand_out=message.number)
-    return codec.hand_out_from_proto(message)
+    return replay_codec.hand_out_from_proto(message)

@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slipstream.rpc.group_checks import segments
 from slipstream.v1 import types_pb2 as pb
-from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup
+from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup, PackedSegment
 
 TOKEN_BYTES = 4
 
@@ -22,9 +23,10 @@ class RewardSum:
 class Summary:
     """The numbers of one group.
 
-    `sampled_tokens`: tokens with mask 1. `version_sum`: sum of their policy versions. `task_rewards`: for
-    each scored completion the weighted sum of its reward components, before shaping. `fault`: what is wrong
-    with a malformed group, of which only the prompt is known.
+    `tokens`: those of all segments, without prompts. `sampled_tokens`: tokens with mask 1. `version_sum`: sum
+    of their policy versions. `task_rewards`: for each scored completion the weighted sum of its reward
+    components, before shaping. `fault`: what is wrong with a malformed group, of which only the prompt is
+    known.
     """
 
     prompt_id: str
@@ -54,14 +56,15 @@ def summarise(group: PackedGroup, weights: Mapping[str, float]) -> Summary:
     `weights`: reward → weight; a reward that is missing there weighs 0.
     """
     completions = list(group.completions)
+    parts = [segment for completion in completions for segment in segments(completion)]
     return Summary(
         prompt_id=group.prompt.prompt_id,
         completions=len(completions),
         task_rewards=tuple(task_reward(c, weights) for c in completions if not withheld(c)),
-        tokens=sum(len(c.token_ids) // TOKEN_BYTES for c in completions),
-        sampled_tokens=sum(c.mask.count(b"\x01") for c in completions),
-        version_sum=sum(_version_sum(c) for c in completions),
-        newest_version=max((span.version for c in completions for span in c.spans), default=0),
+        tokens=sum(len(part.token_ids) // TOKEN_BYTES for part in parts),
+        sampled_tokens=sum(part.mask.count(b"\x01") for part in parts),
+        version_sum=sum(_version_sum(part) for part in parts),
+        newest_version=max((span.version for part in parts for span in part.spans), default=0),
         rewards=_reward_sums(completions),
     )
 
@@ -76,9 +79,9 @@ def task_reward(completion: PackedCompletion, weights: Mapping[str, float]) -> f
     return sum(weights.get(reward.name, 0.0) * reward.value for reward in completion.rewards)
 
 
-def _version_sum(completion: PackedCompletion) -> int:
-    mask = completion.mask
-    return sum(span.version * mask.count(b"\x01", span.start, span.end) for span in completion.spans)
+def _version_sum(segment: PackedCompletion | PackedSegment) -> int:
+    mask = segment.mask
+    return sum(span.version * mask.count(b"\x01", span.start, span.end) for span in segment.spans)
 
 
 def _reward_sums(completions: list[PackedCompletion]) -> dict[str, RewardSum]:

@@ -1,4 +1,4 @@
-"""The rollout pod: `python -m slipstream.rollout --config FILE --name WORKER`.
+"""The rollout pod: `python -m slipstream.rollout --config FILE --name ROLLOUT`.
 
 As the head of an engine over several nodes it takes `--node-rank 0 --master-addr HOST` too.
 """
@@ -100,7 +100,7 @@ def start_engine(config: RunConfig, metrics: Metrics, *, node: NodeRank | None =
 
 
 def make_identity(pod: Pod) -> Identity:
-    """Return the facts with which this worker joins the fleet of the learner."""
+    """Return the facts with which this rollout joins the fleet of the learner."""
     import torch
 
     on_gpu = pod.config.rollout.engine == "vllm" and torch.cuda.is_available()

@@ -36,19 +36,19 @@ NO_EPOCH = 0
 
 
 class Refused(SlipstreamError):
-    """The learner refuses this worker for good; joining again would not help."""
+    """The learner refuses this rollout for good; joining again would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The facts about a worker that the learner checks when it joins."""
+    """The facts about a rollout that the learner checks when it joins."""
 
     worker_id: str
     model_fingerprint: str
     backend: str
     ranks: int
     nccl_version: str = ""
-    """Version of the NCCL library that this worker loaded; empty for gloo."""
+    """Version of the NCCL library that this rollout loaded; empty for gloo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +207,7 @@ class FleetMember:
 
 
 async def _leave(call: Any) -> None:
-    """Tell the learner that this worker leaves, so that no update waits for it."""
+    """Tell the learner that this rollout leaves, so that no update waits for it."""
     with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
         async with asyncio.timeout(LEAVE_SECONDS):
             await call.write(pb.WorkerMessage(leave=pb.Leave(reason="terminated")))

@@ -10,7 +10,7 @@ from slipstream.config import RolloutConfig, RpcConfig
 from slipstream.config.addresses import split_address
 from slipstream.records import ListedRollout
 from slipstream.rollout.servicer import RolloutServicer
-from slipstream.rpc import codec
+from slipstream.rpc import replay_codec
 from slipstream.rpc.channel import call_with_growing_deadline
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.served_version import ServedVersion
@@ -70,7 +70,7 @@ class Presence:
         status = self._servicer.status()
         self._metrics.set("places", status.places)
         listed = ListedRollout(worker_id=self._name, address=address, status=status)
-        request = pb.ReportRolloutRequest(rollout=codec.listed_rollout_to_proto(listed))
+        request = pb.ReportRolloutRequest(rollout=replay_codec.listed_rollout_to_proto(listed))
         try:
             await call_with_growing_deadline(
                 "heartbeat",

@@ -21,7 +21,7 @@ import grpc
 from slipstream.records import Chunk, RolloutStatus, Sampling
 from slipstream.rollout.engine import Engine, EngineDied
 from slipstream.rollout.places import Places
-from slipstream.rpc import codec
+from slipstream.rpc import sampling_codec
 from slipstream.rpc.errors import Unreachable
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.background import BackgroundTask
@@ -194,7 +194,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
     def message(self, request: int, chunk: Chunk) -> pb.SampleChunk:
         """Return the message of a chunk that is about to be sent, and count its tokens."""
         self._metrics.count("tokens_generated_total", len(chunk.token_ids))
-        return codec.chunk_to_proto(request, chunk)
+        return sampling_codec.chunk_to_proto(request, chunk)
 
 
 class _Stream:
@@ -222,7 +222,7 @@ class _Stream:
 
     def messages(self) -> list[pb.SampleResponse]:
         """Return the chunks that are due, in one message or, if they are large, in several."""
-        status = codec.rollout_status_to_proto(self._service.status())
+        status = sampling_codec.rollout_status_to_proto(self._service.status())
         response = pb.SampleResponse(status=status)
         responses, size = [response], 0
         for chunk in self._chunks():

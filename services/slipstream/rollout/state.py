@@ -7,9 +7,7 @@ from slipstream.records import NO_VERSION
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.metrics import Metrics
 
-State = Literal[
-    "starting", "waiting_for_version", "waiting_for_admission", "generating", "updating", "draining"
-]
+State = Literal["starting", "waiting_for_version", "waiting_for_groups", "generating", "updating", "draining"]
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -22,7 +20,7 @@ def state_of(served: ServedVersion, *, groups_running: int, stopping: bool) -> S
         return "draining"
     if not served.serving:
         return "waiting_for_version" if served.version == NO_VERSION else "updating"
-    return "generating" if groups_running else "waiting_for_admission"
+    return "generating" if groups_running else "waiting_for_groups"
 
 
 def show_state(metrics: Metrics, read: Callable[[], State]) -> None:

@@ -1,12 +1,12 @@
-"""Conversion between the values of slipstream.records and the messages of proto/."""
+"""Conversion between the values of slipstream.records and the messages of types.proto.
+
+Those of replay.proto are in replay_codec.py, those of rollout.proto in sampling_codec.py.
+"""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from slipstream import records as t
-from slipstream.v1 import replay_pb2 as replay
-from slipstream.v1 import rollout_pb2 as rollout
 from slipstream.v1 import types_pb2 as pb
 
 V = TypeVar("V")
@@ -19,25 +19,8 @@ OUTCOMES = {
     t.Outcome.INVALID_ANSWER: pb.OUTCOME_INVALID_ANSWER,
     t.Outcome.ERROR: pb.OUTCOME_ERROR,
 }
-PURPOSES = {
-    t.Purpose.TRAINING: replay.PURPOSE_TRAINING,
-    t.Purpose.EVALUATION: replay.PURPOSE_EVALUATION,
-}
-INSERT_OUTCOMES = {
-    t.InsertOutcome.ACCEPTED: replay.INSERT_OUTCOME_ACCEPTED,
-    t.InsertOutcome.DUPLICATE: replay.INSERT_OUTCOME_DUPLICATE,
-    t.InsertOutcome.FENCED: replay.INSERT_OUTCOME_FENCED,
-    t.InsertOutcome.FILTERED: replay.INSERT_OUTCOME_FILTERED,
-}
-WORKER_KINDS = {
-    t.WorkerKind.ACTOR: replay.WORKER_KIND_ACTOR,
-    t.WorkerKind.ROLLOUT: replay.WORKER_KIND_ROLLOUT,
-}
 _FINISH_REASON_OF: dict[int, t.FinishReason] = {number: value for value, number in FINISH_REASONS.items()}
 _OUTCOME_OF: dict[int, t.Outcome] = {number: value for value, number in OUTCOMES.items()}
-_PURPOSE_OF: dict[int, t.Purpose] = {number: value for value, number in PURPOSES.items()}
-_INSERT_OUTCOME_OF: dict[int, t.InsertOutcome] = {number: value for value, number in INSERT_OUTCOMES.items()}
-_WORKER_KIND_OF: dict[int, t.WorkerKind] = {number: value for value, number in WORKER_KINDS.items()}
 
 
 def prompt_to_proto(prompt: t.Prompt) -> pb.Prompt:
@@ -74,7 +57,9 @@ def reward_to_proto(reward: t.Reward) -> pb.Reward:
         detail=reward.detail,
         answer=reward.answer,
         steps=[
-            pb.StepReward(value=step.value, text_end=step.text_end, token_end=step.token_end)
+            pb.StepReward(
+                value=step.value, text_end=step.text_end, token_end=step.token_end, segment=step.segment
+            )
             for step in reward.steps
         ],
     )
@@ -90,7 +75,9 @@ def reward_from_proto(message: pb.Reward) -> t.Reward:
         detail=message.detail,
         answer=message.answer,
         steps=tuple(
-            t.StepReward(value=step.value, text_end=step.text_end, token_end=step.token_end)
+            t.StepReward(
+                value=step.value, text_end=step.text_end, token_end=step.token_end, segment=step.segment
+            )
             for step in message.steps
         ),
     )
@@ -158,112 +145,65 @@ def spans_from_proto(messages: Iterable[pb.VersionSpan]) -> tuple[t.VersionSpan,
     return tuple(t.VersionSpan(version=m.version, start=m.start, end=m.end) for m in messages)
 
 
-def rollout_status_to_proto(status: t.RolloutStatus) -> rollout.RolloutStatus:
-    """RolloutStatus → message."""
-    return rollout.RolloutStatus(**asdict(status))
-
-
-def rollout_status_from_proto(message: rollout.RolloutStatus) -> t.RolloutStatus:
-    """Message → RolloutStatus."""
-    return t.RolloutStatus(
-        serving_version=message.serving_version,
-        serving=message.serving,
-        places=message.places,
-        groups_running=message.groups_running,
-        kv_cache_usage=message.kv_cache_usage,
-        draining=message.draining,
-    )
-
-
-def listed_rollout_to_proto(listed: t.ListedRollout) -> replay.ListedRollout:
-    """ListedRollout → message."""
-    status = rollout_status_to_proto(listed.status)
-    return replay.ListedRollout(worker_id=listed.worker_id, address=listed.address, status=status)
-
-
-def listed_rollout_from_proto(message: replay.ListedRollout) -> t.ListedRollout:
-    """Message → ListedRollout."""
-    status = rollout_status_from_proto(message.status)
-    return t.ListedRollout(worker_id=message.worker_id, address=message.address, status=status)
-
-
-def chunk_to_proto(request: int, chunk: t.Chunk) -> rollout.SampleChunk:
-    """Chunk of a request → message; a Turn is the last chunk of its request."""
-    message = rollout.SampleChunk(
-        id=request,
-        token_ids=chunk.token_ids,
-        logprobs=chunk.logprobs,
-        spans=spans_to_proto(chunk.spans),
-        top_logprobs=None if chunk.top_logprobs is None else top_logprobs_to_proto(chunk.top_logprobs),
-    )
-    if isinstance(chunk, t.Turn):
-        message.finish_reason = FINISH_REASONS[chunk.finish_reason]
-        if chunk.routed_experts is not None:
-            message.routed_experts.CopyFrom(routed_experts_to_proto(chunk.routed_experts))
-    return message
-
-
-def chunk_from_proto(message: rollout.SampleChunk) -> t.Chunk:
-    """Message → Chunk, or Turn for the last chunk of a request. Errors: ValueError for a malformed field."""
-    chunk = t.Chunk(
-        token_ids=tuple(message.token_ids),
-        logprobs=tuple(message.logprobs),
-        spans=spans_from_proto(message.spans),
-        top_logprobs=top_logprobs_from_proto(message.top_logprobs)
-        if message.HasField("top_logprobs")
-        else None,
-    )
-    if not message.finish_reason:
-        return chunk
-    return t.Turn(
-        token_ids=chunk.token_ids,
-        logprobs=chunk.logprobs,
-        spans=chunk.spans,
-        top_logprobs=chunk.top_logprobs,
-        finish_reason=finish_reason_from_proto(message.finish_reason),
-        routed_experts=routed_experts_from_proto(message.routed_experts)
-        if message.HasField("routed_experts")
-        else None,
-    )
-
-
 def completion_to_proto(completion: t.Completion) -> pb.Completion:
     """Completion → message."""
-    experts, teacher, top = completion.routed_experts, completion.teacher, completion.top_logprobs
     return pb.Completion(
-        token_ids=completion.token_ids,
-        logprobs=completion.logprobs,
-        mask=bytes(completion.mask),
-        spans=spans_to_proto(completion.spans),
-        finish_reason=FINISH_REASONS[completion.finish_reason],
+        **_segment_fields(completion),
         rewards=[reward_to_proto(reward) for reward in completion.rewards],
         text=completion.text,
-        routed_experts=None if experts is None else routed_experts_to_proto(experts),
-        teacher=None if teacher is None else teacher_logprobs_to_proto(teacher),
-        top_logprobs=None if top is None else top_logprobs_to_proto(top),
-        engines=completion.engines if completion.engines != 1 else 0,
+        later_segments=[pb.Segment(**_segment_fields(segment)) for segment in completion.later_segments],
     )
 
 
 def completion_from_proto(message: pb.Completion) -> t.Completion:
     """Message → Completion. Errors: ValueError when lengths differ or spans do not tile the tokens."""
     return t.Completion(
-        token_ids=tuple(message.token_ids),
-        logprobs=tuple(message.logprobs),
-        mask=tuple(message.mask),
-        spans=spans_from_proto(message.spans),
-        finish_reason=finish_reason_from_proto(message.finish_reason),
+        **_segment_values(message),
         rewards=tuple(reward_from_proto(reward) for reward in message.rewards),
         text=message.text,
-        routed_experts=routed_experts_from_proto(message.routed_experts)
+        later_segments=tuple(t.Segment(**_segment_values(each)) for each in message.later_segments),
+    )
+
+
+def _segment_fields(segment: t.Segment) -> dict[str, Any]:
+    """Return the fields that a completion and its later segments have in common, for a message."""
+    experts, teacher, top = segment.routed_experts, segment.teacher, segment.top_logprobs
+    return {
+        "token_ids": segment.token_ids,
+        "logprobs": segment.logprobs,
+        "mask": bytes(segment.mask),
+        "spans": spans_to_proto(segment.spans),
+        "finish_reason": FINISH_REASONS[segment.finish_reason],
+        "prompt_token_ids": segment.prompt_token_ids or (),
+        "routed_experts": None if experts is None else routed_experts_to_proto(experts),
+        "teacher": None if teacher is None else teacher_logprobs_to_proto(teacher),
+        "top_logprobs": None if top is None else top_logprobs_to_proto(top),
+        "engines": segment.engines if segment.engines != 1 else 0,
+        "turn_ends": [pb.TurnEnd(number=end.number, token_end=end.token_end) for end in segment.turn_ends],
+    }
+
+
+def _segment_values(message: pb.Completion | pb.Segment) -> dict[str, Any]:
+    """Return the fields that a completion and its later segments have in common, for a record."""
+    return {
+        "token_ids": tuple(message.token_ids),
+        "logprobs": tuple(message.logprobs),
+        "mask": tuple(message.mask),
+        "spans": spans_from_proto(message.spans),
+        "finish_reason": finish_reason_from_proto(message.finish_reason),
+        "prompt_token_ids": tuple(message.prompt_token_ids) or None,
+        "routed_experts": routed_experts_from_proto(message.routed_experts)
         if message.HasField("routed_experts")
         else None,
-        teacher=teacher_logprobs_from_proto(message.teacher) if message.HasField("teacher") else None,
-        top_logprobs=top_logprobs_from_proto(message.top_logprobs)
+        "teacher": teacher_logprobs_from_proto(message.teacher) if message.HasField("teacher") else None,
+        "top_logprobs": top_logprobs_from_proto(message.top_logprobs)
         if message.HasField("top_logprobs")
         else None,
-        engines=message.engines or 1,
-    )
+        "engines": message.engines or 1,
+        "turn_ends": tuple(
+            t.TurnEnd(number=end.number, token_end=end.token_end) for end in message.turn_ends
+        ),
+    }
 
 
 def group_to_proto(group: t.Group) -> pb.Group:
@@ -293,146 +233,18 @@ def group_from_proto(message: pb.Group, *, hand_out: t.HandOut | None = None) ->
     )
 
 
-def lease_to_proto(lease: t.Lease) -> replay.Lease:
-    """Lease → message."""
-    return replay.Lease(
-        group_id=lease.group_id,
-        lease_epoch=lease.lease_epoch,
-        dispatch_index=lease.dispatch_index,
-        prompt=prompt_to_proto(lease.prompt),
-        group_size=lease.group_size,
-        seconds=lease.seconds,
-        purpose=PURPOSES[lease.purpose],
-    )
-
-
-def lease_from_proto(message: replay.Lease) -> t.Lease:
-    """Message → Lease. Errors: ValueError for a purpose that is not set."""
-    return t.Lease(
-        group_id=message.group_id,
-        lease_epoch=message.lease_epoch,
-        dispatch_index=message.dispatch_index,
-        prompt=prompt_from_proto(message.prompt),
-        group_size=message.group_size,
-        seconds=message.seconds,
-        purpose=_lookup(_PURPOSE_OF, message.purpose, "Lease.purpose"),
-    )
-
-
-def ledger_to_proto(ledger: t.Ledger) -> replay.Ledger:
-    """Ledger → message."""
-    return replay.Ledger(**{name: getattr(ledger, name) for name in _LEDGER_FIELDS})
-
-
-def ledger_from_proto(message: replay.Ledger) -> t.Ledger:
-    """Message → Ledger."""
-    values = {name: getattr(message, name) for name in _LEDGER_FIELDS}
-    by_reason = {name: dict(values[name]) for name in ("filtered", "dropped", "skipped", "retired")}
-    return t.Ledger(**{**values, **by_reason})
-
-
-def activity_to_proto(activity: t.Activity) -> replay.GetActivityResponse:
-    """Activity → message."""
-    return replay.GetActivityResponse(
-        ledger=ledger_to_proto(activity.ledger),
-        admission_free=activity.admission_free,
-        workers=[
-            replay.WorkerActivity(
-                worker_id=worker.worker_id,
-                kind=WORKER_KINDS[worker.kind],
-                silent_seconds=worker.silent_seconds,
-                serving_version=worker.serving_version,
-                leases=worker.leases,
-                scoring_failure=worker.scoring_failure,
-            )
-            for worker in activity.workers
-        ],
-        oldest_lease_seconds=activity.oldest_lease_seconds,
-        oldest_lease_worker=activity.oldest_lease_worker,
-    )
-
-
-def activity_from_proto(message: replay.GetActivityResponse) -> t.Activity:
-    """Message → Activity."""
-    workers = (
-        t.WorkerActivity(
-            worker_id=worker.worker_id,
-            kind=_lookup(_WORKER_KIND_OF, worker.kind, f"worker {worker.worker_id}, kind"),
-            silent_seconds=worker.silent_seconds,
-            serving_version=worker.serving_version,
-            leases=worker.leases,
-            scoring_failure=worker.scoring_failure,
-        )
-        for worker in message.workers
-    )
-    return t.Activity(
-        ledger=ledger_from_proto(message.ledger),
-        admission_free=message.admission_free,
-        workers=tuple(workers),
-        oldest_lease_seconds=message.oldest_lease_seconds,
-        oldest_lease_worker=message.oldest_lease_worker,
-    )
-
-
-def cursor_to_proto(cursor: t.Cursor) -> replay.Cursor:
-    """Cursor → message."""
-    return replay.Cursor(dispatched=cursor.dispatched, open=cursor.open)
-
-
-def cursor_from_proto(message: replay.Cursor) -> t.Cursor:
-    """Message → Cursor; an unset message gives the start."""
-    return t.Cursor(dispatched=message.dispatched, open=tuple(message.open))
-
-
-def hand_out_to_proto(hand_out: t.HandOut) -> replay.HandOut:
-    """HandOut → message."""
-    return replay.HandOut(learner_epoch=hand_out.learner_epoch, number=hand_out.number)
-
-
-def hand_out_from_proto(message: replay.HandOut) -> t.HandOut:
-    """Message → HandOut."""
-    return t.HandOut(learner_epoch=message.learner_epoch, number=message.number)
-
-
-def generated_to_proto(generated: t.Generated) -> replay.Generated:
-    """Generated → message."""
-    return replay.Generated(
-        groups=generated.groups,
-        unvaried_groups=generated.unvaried_groups,
-        reward_sums=generated.reward_sums,
-        reward_counts=generated.reward_counts,
-    )
-
-
-def generated_from_proto(message: replay.Generated) -> t.Generated:
-    """Message → Generated."""
-    return t.Generated(
-        groups=message.groups,
-        unvaried_groups=message.unvaried_groups,
-        reward_sums=dict(message.reward_sums),
-        reward_counts=dict(message.reward_counts),
-    )
-
-
 def finish_reason_from_proto(number: int) -> t.FinishReason:
     """Enum number → FinishReason. Errors: ValueError when it is not set."""
-    return _lookup(_FINISH_REASON_OF, number, "finish_reason")
+    return value_of(_FINISH_REASON_OF, number, "finish_reason")
 
 
 def outcome_from_proto(number: int) -> t.Outcome:
     """Enum number → Outcome. Errors: ValueError when it is not set."""
-    return _lookup(_OUTCOME_OF, number, "Reward.outcome")
+    return value_of(_OUTCOME_OF, number, "Reward.outcome")
 
 
-def insert_outcome_from_proto(number: int) -> t.InsertOutcome:
-    """Enum number → InsertOutcome. Errors: ValueError when it is not set."""
-    return _lookup(_INSERT_OUTCOME_OF, number, "InsertGroupResponse.outcome")
-
-
-_LEDGER_FIELDS = tuple(f.name for f in replay.Ledger.DESCRIPTOR.fields)
-
-
-def _lookup(table: Mapping[int, V], number: int, where: str) -> V:
+def value_of(table: Mapping[int, V], number: int, where: str) -> V:
+    """Return the value of an enum number. Errors: ValueError, with `where`, for an unknown number."""
     if number not in table:
         raise ValueError(f"{where} is {number}, which is not a known value")
     return table[number]

@@ -5,6 +5,7 @@ replay checks a group when it is inserted, and the learner when it receives it i
 
 import json
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from google.protobuf.message import DecodeError
 from slipstream.records import TopLogprobs
 from slipstream.rpc import codec
 from slipstream.v1 import types_pb2 as pb
-from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup
+from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup, PackedSegment
 
 TOKEN_ID = np.dtype("<u4")
 LOGPROB = np.dtype("<f4")
@@ -59,12 +60,31 @@ def check_group(group: PackedGroup, vocabulary: int | None) -> None:
         raise InvalidGroup(f"prompt: {error}") from error
     for number, completion in enumerate(group.completions):
         try:
-            _check_completion(completion, len(group.prompt_token_ids) // TOKEN_ID.itemsize, vocabulary)
+            _check_completion(completion, len(group.prompt_token_ids), vocabulary)
         except ValueError as error:
             raise InvalidGroup(f"completion {number}: {error}") from error
 
 
-def _check_completion(completion: PackedCompletion, prompt_tokens: int, vocabulary: int | None) -> None:
+def segments(completion: PackedCompletion) -> tuple[PackedCompletion | PackedSegment, ...]:
+    """Return the segments of a completion: itself and the later ones."""
+    return (completion, *completion.later_segments)
+
+
+def _check_completion(completion: PackedCompletion, prompt_bytes: int, vocabulary: int | None) -> None:
+    """Check a completion after a prompt of the group with `prompt_bytes`. Errors: ValueError."""
+    for number, segment in enumerate(segments(completion)):
+        tokens_before = (len(segment.prompt_token_ids) or prompt_bytes) // TOKEN_ID.itemsize
+        try:
+            _check_segment(segment, tokens_before, vocabulary)
+        except ValueError as error:
+            raise ValueError(f"segment {number}: {error}" if number else str(error)) from error
+    _check_turns(completion)
+    _check_rewards(completion)
+
+
+def _check_segment(
+    completion: PackedCompletion | PackedSegment, prompt_tokens: int, vocabulary: int | None
+) -> None:
     token_ids = np.frombuffer(completion.token_ids, TOKEN_ID)
     logprobs = np.frombuffer(completion.logprobs, LOGPROB)
     mask = np.frombuffer(completion.mask, np.uint8)
@@ -75,8 +95,8 @@ def _check_completion(completion: PackedCompletion, prompt_tokens: int, vocabula
         )
     codec.finish_reason_from_proto(completion.finish_reason)
     _check_spans(completion, len(token_ids))
-    _check_rewards(completion, len(token_ids))
     _check_token_ids(token_ids, vocabulary)
+    _check_token_ids(np.frombuffer(completion.prompt_token_ids, TOKEN_ID), vocabulary)
     if len(mask) and mask.max() > 1:
         raise ValueError(f"mask has {mask.max()}; it is 1 or 0")
     if len(logprobs) and not logprobs.max() <= LARGEST_LOGPROB:  # `not` makes NaN fail as well
@@ -120,7 +140,22 @@ def _check_token_ids(token_ids: npt.NDArray[np.uint32], vocabulary: int | None) 
         raise ValueError(f"token {largest}, and the largest token id of the model is {limit}")
 
 
-def _check_spans(completion: PackedCompletion, tokens: int) -> None:
+def _check_turns(completion: PackedCompletion) -> None:
+    """Check that each turn has a number of its own, and that turns tile the sampled tokens."""
+    of_completion = segments(completion)
+    numbers = [turn.number for segment in of_completion for turn in segment.turn_ends]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"turns have the numbers {numbers}; each turn has a number of its own")
+    for segment in of_completion:
+        ends = [0, *(turn.token_end for turn in segment.turn_ends)]
+        if any(end < start for start, end in pairwise(ends)) or ends[-1] > len(segment.mask):
+            raise ValueError(
+                f"turns end at the tokens {ends[1:]}; they must not fall, and the segment has "
+                f"{len(segment.mask)} tokens"
+            )
+
+
+def _check_spans(completion: PackedCompletion | PackedSegment, tokens: int) -> None:
     ends = [0, *(span.end for span in completion.spans)]
     for span, (start, end) in zip(completion.spans, pairwise(ends), strict=True):
         if span.start != start or end <= start:
@@ -131,7 +166,7 @@ def _check_spans(completion: PackedCompletion, tokens: int) -> None:
         raise ValueError(f"spans end at {ends[-1]}, but there are {tokens} tokens")
 
 
-def _check_rewards(completion: PackedCompletion, tokens: int) -> None:
+def _check_rewards(completion: PackedCompletion) -> None:
     if not completion.rewards:
         raise ValueError("it has no rewards; have the verifier score it before inserting the group")
     for reward in completion.rewards:
@@ -140,15 +175,22 @@ def _check_rewards(completion: PackedCompletion, tokens: int) -> None:
             raise ValueError(
                 f"reward {reward.name} is {reward.value}; a failed score is an error, not a number"
             )
-        _check_steps(reward, tokens)
+        _check_steps(reward, [len(segment.mask) for segment in segments(completion)])
 
 
-def _check_steps(reward: pb.Reward, tokens: int) -> None:
+def _check_steps(reward: pb.Reward, tokens: Sequence[int]) -> None:
+    """Check the steps of a reward. tokens: the number of tokens of each segment."""
     if any(not math.isfinite(step.value) for step in reward.steps):
         raise ValueError(f"reward {reward.name} has a step whose score is no finite number")
-    ends = [0, *(step.token_end for step in reward.steps)]
-    if any(end < start for start, end in pairwise(ends)) or ends[-1] > tokens:
+    if any(not 0 <= step.segment < len(tokens) for step in reward.steps):
         raise ValueError(
-            f"reward {reward.name} has steps that end at the tokens {ends[1:]}; they must not fall, and "
-            f"there are {tokens} tokens"
+            f"reward {reward.name} has steps in the segments {[step.segment for step in reward.steps]}, and "
+            f"there are {len(tokens)} segments"
         )
+    for segment, count in enumerate(tokens):
+        ends = [0, *(step.token_end for step in reward.steps if step.segment == segment)]
+        if any(end < start for start, end in pairwise(ends)) or ends[-1] > count:
+            raise ValueError(
+                f"reward {reward.name} has steps that end at the tokens {ends[1:]}; they must not fall, and "
+                f"there are {count} tokens"
+            )

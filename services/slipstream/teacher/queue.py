@@ -89,7 +89,7 @@ class ReadingQueue:
         started = time.monotonic()
         try:
             read = await asyncio.to_thread(self._read, [passage for passage, _ in batch])
-        except Exception as error:
+        except Exception as error:  # each waiting call ends with it; without that it would wait for ever
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

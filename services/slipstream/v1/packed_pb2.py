@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from slipstream.v1 import types_pb2 as slipstream_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aslipstream/v1/packed.proto\x12\rslipstream.v1\x1a\x19slipstream/v1/types.proto\"\xb4\x02\n\x10PackedCompletion\x12\x11\n\ttoken_ids\x18\t \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12\x0c\n\x04mask\x18\x03 \x01(\x0c\x12)\n\x05spans\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.VersionSpan\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12&\n\x07rewards\x18\x06 \x03(\x0b\x32\x15.slipstream.v1.Reward\x12\x34\n\x0erouted_experts\x18\x08 \x01(\x0b\x32\x1c.slipstream.v1.RoutedExperts\x12\x30\n\x0ctop_logprobs\x18\x0b \x01(\x0b\x32\x1a.slipstream.v1.TopLogprobs\"!\n\x0cPackedPrompt\x12\x11\n\tprompt_id\x18\x01 \x01(\t\"\xc4\x01\n\x0bPackedGroup\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x13\n\x0blease_epoch\x18\x02 \x01(\x03\x12+\n\x06prompt\x18\x04 \x01(\x0b\x32\x1b.slipstream.v1.PackedPrompt\x12\x18\n\x10prompt_token_ids\x18\x08 \x01(\x0c\x12\x34\n\x0b\x63ompletions\x18\x06 \x03(\x0b\x32\x1f.slipstream.v1.PackedCompletion\x12\x11\n\tworker_id\x18\x07 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aslipstream/v1/packed.proto\x12\rslipstream.v1\x1a\x19slipstream/v1/types.proto\"\xaf\x03\n\x10PackedCompletion\x12\x11\n\ttoken_ids\x18\t \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12\x0c\n\x04mask\x18\x03 \x01(\x0c\x12)\n\x05spans\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.VersionSpan\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12&\n\x07rewards\x18\x06 \x03(\x0b\x32\x15.slipstream.v1.Reward\x12\x34\n\x0erouted_experts\x18\x08 \x01(\x0b\x32\x1c.slipstream.v1.RoutedExperts\x12\x30\n\x0ctop_logprobs\x18\x0b \x01(\x0b\x32\x1a.slipstream.v1.TopLogprobs\x12\x18\n\x10prompt_token_ids\x18\r \x01(\x0c\x12\x34\n\x0elater_segments\x18\x0e \x03(\x0b\x32\x1c.slipstream.v1.PackedSegment\x12)\n\tturn_ends\x18\x0f \x03(\x0b\x32\x16.slipstream.v1.TurnEnd\"\xce\x02\n\rPackedSegment\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12\x0c\n\x04mask\x18\x03 \x01(\x0c\x12)\n\x05spans\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.VersionSpan\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12\x18\n\x10prompt_token_ids\x18\x06 \x01(\x0c\x12\x34\n\x0erouted_experts\x18\x07 \x01(\x0b\x32\x1c.slipstream.v1.RoutedExperts\x12\x30\n\x0ctop_logprobs\x18\t \x01(\x0b\x32\x1a.slipstream.v1.TopLogprobs\x12)\n\tturn_ends\x18\x0b \x03(\x0b\x32\x16.slipstream.v1.TurnEnd\"!\n\x0cPackedPrompt\x12\x11\n\tprompt_id\x18\x01 \x01(\t\"\xc4\x01\n\x0bPackedGroup\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x13\n\x0blease_epoch\x18\x02 \x01(\x03\x12+\n\x06prompt\x18\x04 \x01(\x0b\x32\x1b.slipstream.v1.PackedPrompt\x12\x18\n\x10prompt_token_ids\x18\x08 \x01(\x0c\x12\x34\n\x0b\x63ompletions\x18\x06 \x03(\x0b\x32\x1f.slipstream.v1.PackedCompletion\x12\x11\n\tworker_id\x18\x07 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,9 +33,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slipstream.v1.packed_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PACKEDCOMPLETION']._serialized_start=73
-  _globals['_PACKEDCOMPLETION']._serialized_end=381
-  _globals['_PACKEDPROMPT']._serialized_start=383
-  _globals['_PACKEDPROMPT']._serialized_end=416
-  _globals['_PACKEDGROUP']._serialized_start=419
-  _globals['_PACKEDGROUP']._serialized_end=615
+  _globals['_PACKEDCOMPLETION']._serialized_end=504
+  _globals['_PACKEDSEGMENT']._serialized_start=507
+  _globals['_PACKEDSEGMENT']._serialized_end=841
+  _globals['_PACKEDPROMPT']._serialized_start=843
+  _globals['_PACKEDPROMPT']._serialized_end=876
+  _globals['_PACKEDGROUP']._serialized_start=879
+  _globals['_PACKEDGROUP']._serialized_end=1075
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PackedCompletion(_message.Message):
-    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "routed_experts", "top_logprobs")
+    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "routed_experts", "top_logprobs", "prompt_token_ids", "later_segments", "turn_ends")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,9 @@ class PackedCompletion(_message.Message):
     REWARDS_FIELD_NUMBER: _ClassVar[int]
     ROUTED_EXPERTS_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LATER_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    TURN_ENDS_FIELD_NUMBER: _ClassVar[int]
     token_ids: bytes
     logprobs: bytes
     mask: bytes
@@ -24,7 +27,32 @@ class PackedCompletion(_message.Message):
     rewards: _containers.RepeatedCompositeFieldContainer[_types_pb2.Reward]
     routed_experts: _types_pb2.RoutedExperts
     top_logprobs: _types_pb2.TopLogprobs
-    def __init__(self, token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[_types_pb2.VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[_types_pb2.Reward, _Mapping]]] = ..., routed_experts: _Optional[_Union[_types_pb2.RoutedExperts, _Mapping]] = ..., top_logprobs: _Optional[_Union[_types_pb2.TopLogprobs, _Mapping]] = ...) -> None: ...
+    prompt_token_ids: bytes
+    later_segments: _containers.RepeatedCompositeFieldContainer[PackedSegment]
+    turn_ends: _containers.RepeatedCompositeFieldContainer[_types_pb2.TurnEnd]
+    def __init__(self, token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[_types_pb2.VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[_types_pb2.Reward, _Mapping]]] = ..., routed_experts: _Optional[_Union[_types_pb2.RoutedExperts, _Mapping]] = ..., top_logprobs: _Optional[_Union[_types_pb2.TopLogprobs, _Mapping]] = ..., prompt_token_ids: _Optional[bytes] = ..., later_segments: _Optional[_Iterable[_Union[PackedSegment, _Mapping]]] = ..., turn_ends: _Optional[_Iterable[_Union[_types_pb2.TurnEnd, _Mapping]]] = ...) -> None: ...
+
+class PackedSegment(_message.Message):
+    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "prompt_token_ids", "routed_experts", "top_logprobs", "turn_ends")
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ROUTED_EXPERTS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TURN_ENDS_FIELD_NUMBER: _ClassVar[int]
+    token_ids: bytes
+    logprobs: bytes
+    mask: bytes
+    spans: _containers.RepeatedCompositeFieldContainer[_types_pb2.VersionSpan]
+    finish_reason: _types_pb2.FinishReason
+    prompt_token_ids: bytes
+    routed_experts: _types_pb2.RoutedExperts
+    top_logprobs: _types_pb2.TopLogprobs
+    turn_ends: _containers.RepeatedCompositeFieldContainer[_types_pb2.TurnEnd]
+    def __init__(self, token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[_types_pb2.VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., prompt_token_ids: _Optional[bytes] = ..., routed_experts: _Optional[_Union[_types_pb2.RoutedExperts, _Mapping]] = ..., top_logprobs: _Optional[_Union[_types_pb2.TopLogprobs, _Mapping]] = ..., turn_ends: _Optional[_Iterable[_Union[_types_pb2.TurnEnd, _Mapping]]] = ...) -> None: ...
 
 class PackedPrompt(_message.Message):
     __slots__ = ("prompt_id",)

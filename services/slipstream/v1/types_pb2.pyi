@@ -68,14 +68,16 @@ class VersionSpan(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class StepReward(_message.Message):
-    __slots__ = ("value", "text_end", "token_end")
+    __slots__ = ("value", "text_end", "token_end", "segment")
     VALUE_FIELD_NUMBER: _ClassVar[int]
     TEXT_END_FIELD_NUMBER: _ClassVar[int]
     TOKEN_END_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
     value: float
     text_end: int
     token_end: int
-    def __init__(self, value: _Optional[float] = ..., text_end: _Optional[int] = ..., token_end: _Optional[int] = ...) -> None: ...
+    segment: int
+    def __init__(self, value: _Optional[float] = ..., text_end: _Optional[int] = ..., token_end: _Optional[int] = ..., segment: _Optional[int] = ...) -> None: ...
 
 class Reward(_message.Message):
     __slots__ = ("name", "value", "outcome", "detail", "answer", "steps")
@@ -130,7 +132,7 @@ class TopLogprobs(_message.Message):
     def __init__(self, top_k: _Optional[int] = ..., ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ...) -> None: ...
 
 class Completion(_message.Message):
-    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "text", "routed_experts", "teacher", "top_logprobs", "engines")
+    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "text", "routed_experts", "teacher", "top_logprobs", "engines", "prompt_token_ids", "later_segments", "turn_ends")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +144,9 @@ class Completion(_message.Message):
     TEACHER_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     ENGINES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LATER_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    TURN_ENDS_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
     mask: bytes
@@ -153,7 +158,44 @@ class Completion(_message.Message):
     teacher: TeacherLogprobs
     top_logprobs: TopLogprobs
     engines: int
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[Reward, _Mapping]]] = ..., text: _Optional[str] = ..., routed_experts: _Optional[_Union[RoutedExperts, _Mapping]] = ..., teacher: _Optional[_Union[TeacherLogprobs, _Mapping]] = ..., top_logprobs: _Optional[_Union[TopLogprobs, _Mapping]] = ..., engines: _Optional[int] = ...) -> None: ...
+    prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    later_segments: _containers.RepeatedCompositeFieldContainer[Segment]
+    turn_ends: _containers.RepeatedCompositeFieldContainer[TurnEnd]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[Reward, _Mapping]]] = ..., text: _Optional[str] = ..., routed_experts: _Optional[_Union[RoutedExperts, _Mapping]] = ..., teacher: _Optional[_Union[TeacherLogprobs, _Mapping]] = ..., top_logprobs: _Optional[_Union[TopLogprobs, _Mapping]] = ..., engines: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., later_segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., turn_ends: _Optional[_Iterable[_Union[TurnEnd, _Mapping]]] = ...) -> None: ...
+
+class TurnEnd(_message.Message):
+    __slots__ = ("number", "token_end")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_END_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    token_end: int
+    def __init__(self, number: _Optional[int] = ..., token_end: _Optional[int] = ...) -> None: ...
+
+class Segment(_message.Message):
+    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "prompt_token_ids", "routed_experts", "teacher", "top_logprobs", "engines", "turn_ends")
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ROUTED_EXPERTS_FIELD_NUMBER: _ClassVar[int]
+    TEACHER_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    TURN_ENDS_FIELD_NUMBER: _ClassVar[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    mask: bytes
+    spans: _containers.RepeatedCompositeFieldContainer[VersionSpan]
+    finish_reason: FinishReason
+    prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    routed_experts: RoutedExperts
+    teacher: TeacherLogprobs
+    top_logprobs: TopLogprobs
+    engines: int
+    turn_ends: _containers.RepeatedCompositeFieldContainer[TurnEnd]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., routed_experts: _Optional[_Union[RoutedExperts, _Mapping]] = ..., teacher: _Optional[_Union[TeacherLogprobs, _Mapping]] = ..., top_logprobs: _Optional[_Union[TopLogprobs, _Mapping]] = ..., engines: _Optional[int] = ..., turn_ends: _Optional[_Iterable[_Union[TurnEnd, _Mapping]]] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "prompt_token_ids", "completions", "worker_id")

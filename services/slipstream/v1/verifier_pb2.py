@@ -25,13 +25,15 @@ _sym_db = _symbol_database.Default()
 from slipstream.v1 import types_pb2 as slipstream_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cslipstream/v1/verifier.proto\x12\rslipstream.v1\x1a\x19slipstream/v1/types.proto\"Z\n\x06\x41nswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x01(\x05\x12\x32\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\"]\n\x0cScoreRequest\x12%\n\x06prompt\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Prompt\x12&\n\x07\x61nswers\x18\x02 \x03(\x0b\x32\x15.slipstream.v1.Answer\"6\n\x0cRewardVector\x12&\n\x07rewards\x18\x01 \x03(\x0b\x32\x15.slipstream.v1.Reward\"=\n\rScoreResponse\x12,\n\x07vectors\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.RewardVector2N\n\x08Verifier\x12\x42\n\x05Score\x12\x1b.slipstream.v1.ScoreRequest\x1a\x1c.slipstream.v1.ScoreResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cslipstream/v1/verifier.proto\x12\rslipstream.v1\x1a\x19slipstream/v1/types.proto\"Z\n\x06\x41nswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x01(\x05\x12\x32\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\"]\n\x0cScoreRequest\x12%\n\x06prompt\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Prompt\x12&\n\x07\x61nswers\x18\x02 \x03(\x0b\x32\x15.slipstream.v1.Answer\"6\n\x0cRewardVector\x12&\n\x07rewards\x18\x01 \x03(\x0b\x32\x15.slipstream.v1.Reward\"=\n\rScoreResponse\x12,\n\x07vectors\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.RewardVector\"f\n\x11RunProgramRequest\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07\x65\x61rlier\x18\x02 \x03(\t\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x12\n\nmemory_mib\x18\x04 \x01(\x05\x12\r\n\x05group\x18\x05 \x01(\t\"n\n\x12RunProgramResponse\x12\x0e\n\x06output\x18\x01 \x01(\t\x12&\n\x03\x65nd\x18\x02 \x01(\x0e\x32\x19.slipstream.v1.ProgramEnd\x12\x0f\n\x07\x64igests\x18\x03 \x03(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01*\xd0\x01\n\nProgramEnd\x12\x1b\n\x17PROGRAM_END_UNSPECIFIED\x10\x00\x12\x18\n\x14PROGRAM_END_FINISHED\x10\x01\x12\x16\n\x12PROGRAM_END_RAISED\x10\x02\x12\x16\n\x12PROGRAM_END_EXITED\x10\x03\x12\x14\n\x10PROGRAM_END_LATE\x10\x04\x12\x16\n\x12PROGRAM_END_OUTPUT\x10\x05\x12\x14\n\x10PROGRAM_END_DISK\x10\x06\x12\x17\n\x13PROGRAM_END_THREADS\x10\x07\x32\xa1\x01\n\x08Verifier\x12\x42\n\x05Score\x12\x1b.slipstream.v1.ScoreRequest\x1a\x1c.slipstream.v1.ScoreResponse\x12Q\n\nRunProgram\x12 .slipstream.v1.RunProgramRequest\x1a!.slipstream.v1.RunProgramResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slipstream.v1.verifier_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_PROGRAMEND']._serialized_start=597
+  _globals['_PROGRAMEND']._serialized_end=805
   _globals['_ANSWER']._serialized_start=74
   _globals['_ANSWER']._serialized_end=164
   _globals['_SCOREREQUEST']._serialized_start=166
@@ -40,6 +42,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REWARDVECTOR']._serialized_end=315
   _globals['_SCORERESPONSE']._serialized_start=317
   _globals['_SCORERESPONSE']._serialized_end=378
-  _globals['_VERIFIER']._serialized_start=380
-  _globals['_VERIFIER']._serialized_end=458
+  _globals['_RUNPROGRAMREQUEST']._serialized_start=380
+  _globals['_RUNPROGRAMREQUEST']._serialized_end=482
+  _globals['_RUNPROGRAMRESPONSE']._serialized_start=484
+  _globals['_RUNPROGRAMRESPONSE']._serialized_end=594
+  _globals['_VERIFIER']._serialized_start=808
+  _globals['_VERIFIER']._serialized_end=969
 # @@protoc_insertion_point(module_scope)

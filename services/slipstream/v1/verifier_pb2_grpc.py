@@ -40,6 +40,11 @@ class VerifierStub(object):
                 request_serializer=slipstream_dot_v1_dot_verifier__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_verifier__pb2.ScoreResponse.FromString,
                 _registered_method=True)
+        self.RunProgram = channel.unary_unary(
+                '/slipstream.v1.Verifier/RunProgram',
+                request_serializer=slipstream_dot_v1_dot_verifier__pb2.RunProgramRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_verifier__pb2.RunProgramResponse.FromString,
+                _registered_method=True)
 
 
 class VerifierServicer(object):
@@ -56,6 +61,17 @@ class VerifierServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RunProgram(self, request, context):
+        """Run a program of the policy in the sandbox, for the tool `python`. It has no
+        effect outside of its own process, so a caller may repeat it. A program that
+        fails is an answer. A full queue is RESOURCE_EXHAUSTED, as for Score; limits
+        above those of the verifier's configuration are INVALID_ARGUMENT; a failure of
+        the sandbox is UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VerifierServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -63,6 +79,11 @@ def add_VerifierServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=slipstream_dot_v1_dot_verifier__pb2.ScoreRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_verifier__pb2.ScoreResponse.SerializeToString,
+            ),
+            'RunProgram': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunProgram,
+                    request_deserializer=slipstream_dot_v1_dot_verifier__pb2.RunProgramRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_verifier__pb2.RunProgramResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -93,6 +114,33 @@ class Verifier(object):
             '/slipstream.v1.Verifier/Score',
             slipstream_dot_v1_dot_verifier__pb2.ScoreRequest.SerializeToString,
             slipstream_dot_v1_dot_verifier__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunProgram(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Verifier/RunProgram',
+            slipstream_dot_v1_dot_verifier__pb2.RunProgramRequest.SerializeToString,
+            slipstream_dot_v1_dot_verifier__pb2.RunProgramResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -30,8 +30,8 @@ class StepRewards:
     values_K: Tensor
     """Reward of each step; NaN withholds its completion."""
     ends_K: Tensor
-    """Last token of each step, counted from 0 among the sampled tokens of its completion; -1 for the only
-    step of a completion without any."""
+    """Last token of each step, counted from 0 among the sampled tokens of its completion in the order of
+    sampling; -1 for the only step of a completion without any."""
     completions_K: Tensor
     """Completion of each step, 0..B - 1 in order."""
     outcomes_B: Tensor

@@ -6,14 +6,15 @@ from typing import Literal
 
 
 def duplicate_weights(
-    token_ids_G: Sequence[Sequence[int]], how: Literal["keep", "drop", "share"]
+    contents_G: Sequence[Sequence[object]], how: Literal["keep", "drop", "share"]
 ) -> list[float]:
-    """Return the factor of each completion's advantage in one group, by its exact token ids.
+    """Return the factor of each completion's advantage in one group, by its exact content.
 
+    contents_G: of each completion what makes it equal to another, such as its token ids.
     keep: 1 for all. drop: 1 for the first of equal ones, 0 for the others. share: 1 / how many are equal.
     Errors: ValueError for another value of `how`.
     """
-    sequences = [tuple(ids) for ids in token_ids_G]
+    sequences = [tuple(content) for content in contents_G]
     if how == "keep":
         return [1.0] * len(sequences)
     if how == "drop":

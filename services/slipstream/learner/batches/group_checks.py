@@ -29,7 +29,8 @@ def check_groups(
 
 def _check_tokens(group: Group, vocabulary: int) -> None:
     """Errors: ValueError for tokens of another vocabulary, which the embedding could not look up."""
-    for token_ids in (group.prompt_token_ids, *(c.token_ids for c in group.completions)):
+    prompts = (segment.prompt_token_ids or () for segment in group.segments)
+    for token_ids in (group.prompt_token_ids, *prompts, *(s.token_ids for s in group.segments)):
         if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocabulary:
             wrong = min(token_ids) if min(token_ids) < 0 else max(token_ids)
             raise ValueError(

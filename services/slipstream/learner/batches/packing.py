@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Sequence
 
-from slipstream.learner.batches.batch import TrainingSequence
+from slipstream.learner.batches.batch import TrainingSequence, same_prompt
 
 
 def without_too_long(
@@ -26,7 +26,7 @@ def pack(
 
     enough: tokens above which a row is not filled further, because attention costs the square of a row. Only
         a longer sequence makes its row longer.
-    share_prompts: pack bundles of a group's sequences, whose prompt counts once.
+    share_prompts: pack bundles of a group's sequences that follow the same prompt, which counts once.
     ranks: the number of rows is a multiple of it. With several ranks the rows are about equally long, longest
         first, and some may be empty.
     No sequence may be longer than a row.
@@ -76,12 +76,12 @@ def _even(
 
 
 def _bundles(sequences: Sequence[TrainingSequence], max_tokens: int) -> list[list[TrainingSequence]]:
-    """Return bundles of sequences of one group, each of at most `max_tokens`."""
+    """Return bundles of sequences of one group and one prompt, each of at most `max_tokens`."""
     bundles: list[list[TrainingSequence]] = []
-    for sequence in sorted(sequences, key=lambda s: s.group):
+    for sequence in sorted(sequences, key=lambda s: (s.group, s.prompt_token_ids)):
         last = bundles[-1] if bundles else None
         fits = last is not None and _bundle_length([*last, sequence]) <= max_tokens
-        if last is not None and fits and last[0].group == sequence.group:
+        if last is not None and fits and same_prompt(last[0], sequence):
             last.append(sequence)
         else:
             bundles.append([sequence])
@@ -89,5 +89,5 @@ def _bundles(sequences: Sequence[TrainingSequence], max_tokens: int) -> list[lis
 
 
 def _bundle_length(bundle: Sequence[TrainingSequence]) -> int:
-    """Return the tokens of a bundle: its prompt once, and each completion."""
-    return len(bundle[0].prompt_token_ids) + sum(len(s.completion.token_ids) for s in bundle)
+    """Return the tokens of a bundle: its prompt once, and each segment."""
+    return len(bundle[0].prompt_token_ids) + sum(len(s.segment.token_ids) for s in bundle)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from slipstream.learner.policy.routing import Routers
-from slipstream.records import Completion, Group, RoutedExperts, RoutingMismatch
+from slipstream.records import Group, RoutedExperts, RoutingMismatch, Segment
 
 UNKNOWN = -1
 
@@ -54,22 +54,21 @@ def require_experts(groups: Sequence[Group], routers: Routers, *, hidden_layers:
     ones, which the learner's own router routes. Errors: RoutingMismatch.
     """
     for group in groups:
-        for completion in group.completions:
-            if not completion.withheld and any(completion.mask):
-                try:
-                    _require(completion, len(group.prompt_token_ids), routers, hidden_layers)
-                except RoutingMismatch as error:
-                    raise RoutingMismatch(f"group {group.group_id}: {error}") from error
+        for segment in group.may_train:
+            try:
+                _require(segment, len(group.prompt_of(segment)), routers, hidden_layers)
+            except RoutingMismatch as error:
+                raise RoutingMismatch(f"group {group.group_id}: {error}") from error
 
 
-def _require(completion: Completion, prompt_tokens: int, routers: Routers, hidden_layers: int) -> None:
-    experts = completion.routed_experts
+def _require(segment: Segment, prompt_tokens: int, routers: Routers, hidden_layers: int) -> None:
+    experts = segment.routed_experts
     if experts is None:
         raise RoutingMismatch(
             "a completion without routed experts; learner.replay_experts must be on where the rollouts run "
             "too, and since before they sampled what is in the buffer"
         )
-    needed = prompt_tokens + max(t for t, sampled in enumerate(completion.mask) if sampled)
+    needed = prompt_tokens + max(t for t, sampled in enumerate(segment.mask) if sampled)
     if experts.tokens < needed:
         raise RoutingMismatch(f"routed experts of {experts.tokens} tokens, and {needed} are needed")
     if (experts.layers, experts.top_k) != (hidden_layers, routers.top_k):

@@ -6,7 +6,7 @@ from typing import Final
 import torch
 
 from slipstream.config import LearnerConfig
-from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import Row, empty_row, make_row
 from slipstream.learner.ranks.ranks import Ranks
@@ -44,7 +44,7 @@ class RowSharding:
 
     def rows(self, sequences: Sequence[TrainingSequence]) -> list[Row]:
         """Return the rows of this rank; no sequence may be longer than a row."""
-        totals = prompt_tokens(sequences)
+        totals = sampled_tokens(sequences)
         packed = pack(
             sequences,
             max_tokens=self._config.max_tokens_per_row,

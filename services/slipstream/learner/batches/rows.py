@@ -1,20 +1,20 @@
 """One packed row as tensors: flat tokens with sequence ids.
 
-Shape suffixes: R tokens of a row, T sampled tokens of a row (those with a loss), B sequences of a row, L
-layers, K experts.
+Shape suffixes: R tokens of a row, T sampled tokens of a row (those with a loss), B sequences of a row (a
+sequence is one segment of a completion), L layers, K experts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from slipstream.algorithms import Layout, lay_out, token_versions
-from slipstream.learner.batches.batch import TrainingSequence
+from slipstream.learner.batches.batch import SampledTokens, TrainingSequence, same_prompt, sampled_tokens
 from slipstream.learner.batches.routed_experts import Origin, experts_of_row
 from slipstream.learner.batches.teacher_logprobs import RowTeacher, empty_teacher, teacher_of_row
 from slipstream.learner.batches.top_logprobs import RolloutTop, no_top_logprobs, top_of_row
-from slipstream.records import Completion, FinishReason, VersionSpan
+from slipstream.records import FinishReason, Segment, VersionSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +28,18 @@ class Row:
     rollout_logprobs_T: torch.Tensor
     versions_T: torch.Tensor
     sequence_ids_T: torch.Tensor
+    order_T: torch.Tensor
+    """Index of each token among all sampled tokens of its completion, in the order of sampling."""
     ends_B: torch.Tensor
     """Index in the row of the last token of each sequence."""
     places_B: torch.Tensor
+    """Index in the batch of the completion of each sequence; several segments of one completion share it."""
     shares_B: torch.Tensor
     group_ids_B: torch.Tensor
     prompt_tokens_B: torch.Tensor
+    """Sampled tokens of the whole group of each sequence."""
+    completion_tokens_B: torch.Tensor
+    """Sampled tokens of the whole completion of each sequence."""
     mask_T: torch.Tensor
     """1; 0 in an empty row, which a rank computes because each pass is a collective."""
     layout: Layout
@@ -73,7 +79,7 @@ class Row:
 
 def make_row(
     sequences: Sequence[TrainingSequence],
-    totals: Mapping[int, int],
+    totals: SampledTokens,
     device: torch.device,
     *,
     share_prompts: bool = False,
@@ -81,15 +87,15 @@ def make_row(
 ) -> Row:
     """Return the tensors of one row.
 
-    totals: `prompt_tokens` of the whole minibatch.
-    share_prompts: consecutive sequences of one group follow one copy of their prompt, and an attention mask
-        lets each completion attend to that prompt and itself.
+    totals: `sampled_tokens` of the whole minibatch.
+    share_prompts: consecutive sequences with the same prompt follow one copy of it, and an attention mask
+        lets each of them attend to that prompt and itself.
     rollout_top: whether the row has the rollout's likeliest tokens, which all sequences must have then.
     """
     builder = _RowBuilder()
     previous: TrainingSequence | None = None
     for index, sequence in enumerate(sequences):
-        shared = share_prompts and previous is not None and previous.group == sequence.group
+        shared = share_prompts and previous is not None and same_prompt(previous, sequence)
         builder.add(index, sequence, shared=shared)
         previous = sequence
     sequence_ids_T = torch.tensor(builder.sequence_ids, device=device, dtype=torch.int64)
@@ -102,31 +108,31 @@ def make_row(
         rollout_logprobs_T=torch.tensor(builder.logprobs, device=device),
         versions_T=torch.tensor(builder.versions, device=device),
         sequence_ids_T=sequence_ids_T,
+        order_T=torch.tensor(builder.order, device=device, dtype=torch.int64),
         ends_B=torch.tensor(builder.ends, device=device, dtype=torch.int64),
         places_B=torch.tensor([s.place for s in sequences], device=device, dtype=torch.int64),
         shares_B=torch.tensor([s.share for s in sequences], device=device),
         group_ids_B=torch.tensor([s.group for s in sequences], device=device),
-        prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
+        prompt_tokens_B=torch.tensor([totals.by_group[s.group] for s in sequences], device=device),
+        completion_tokens_B=torch.tensor([totals.by_completion[s.place] for s in sequences], device=device),
         mask_T=mask_T,
         layout=lay_out(mask_T, sequence_ids_T),
         members_2R=torch.tensor([builder.bundles, builder.members], device=device) if share_prompts else None,
         experts_RLK=experts_of_row(builder.origins, device),
-        teacher=teacher_of_row([sequence.completion for sequence in sequences], device),
-        rollout_top=top_of_row([sequence.completion for sequence in sequences], device)
-        if rollout_top
-        else None,
+        teacher=teacher_of_row([sequence.segment for sequence in sequences], device),
+        rollout_top=top_of_row([sequence.segment for sequence in sequences], device) if rollout_top else None,
     )
 
 
 def empty_row(device: torch.device, *, top_k: int | None = None, rollout_top_k: int = 0) -> Row:
-    """Return a row without weight: a prompt and a completion of one token each, with a mask of 0.
+    """Return a row without weight: a prompt and a segment of one token each, with a mask of 0.
 
     top_k: the teacher's likeliest tokens that the other rows have; None without a teacher. rollout_top_k:
     those of the rollout.
     """
     sequence = TrainingSequence(
         prompt_token_ids=(0,),
-        completion=Completion(
+        segment=Segment(
             token_ids=(0,),
             logprobs=(0.0,),
             mask=(1,),
@@ -139,7 +145,7 @@ def empty_row(device: torch.device, *, top_k: int | None = None, rollout_top_k: 
         group=0,
         share=0.0,
     )
-    row = make_row([sequence], {0: 1}, device, rollout_top=rollout_top_k > 0)
+    row = make_row([sequence], sampled_tokens([sequence]), device, rollout_top=rollout_top_k > 0)
     mask_T = torch.zeros_like(row.mask_T)
     return replace(row, mask_T=mask_T, layout=lay_out(mask_T, row.sequence_ids_T))
 
@@ -157,6 +163,7 @@ class _RowBuilder:
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     sequence_ids: list[int] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     bundle: int = 0
@@ -164,26 +171,27 @@ class _RowBuilder:
 
     def add(self, index: int, sequence: TrainingSequence, *, shared: bool) -> None:
         """Append a sequence, without its prompt if that is in the row already."""
-        completion = sequence.completion
-        experts, prompt = completion.routed_experts, len(sequence.prompt_token_ids)
+        segment = sequence.segment
+        experts, prompt = segment.routed_experts, len(sequence.prompt_token_ids)
         if not shared:
             self.bundle += 1
             self._append(sequence.prompt_token_ids, first=0, member=0)
             self.origins.append(Origin(experts=experts, first=0, count=prompt))
             self.end_of_prompt = len(self.tokens) - 1
         start = len(self.tokens)
-        self._append(completion.token_ids, first=prompt, member=index + 1)
+        self._append(segment.token_ids, first=prompt, member=index + 1)
         self.ends.append(len(self.tokens) - 1)
-        self.origins.append(Origin(experts=experts, first=prompt, count=len(completion.token_ids)))
-        spans = [(s.version, s.start, s.end) for s in completion.spans]
-        of_token = token_versions(spans, len(completion.mask))
-        for t, sampled in enumerate(completion.mask):
+        self.origins.append(Origin(experts=experts, first=prompt, count=len(segment.token_ids)))
+        spans = [(s.version, s.start, s.end) for s in segment.spans]
+        of_token = token_versions(spans, len(segment.mask))
+        for t, sampled in enumerate(segment.mask):
             if sampled:
                 self.predictors.append(start + t - 1 if t else self.end_of_prompt)
-                self.targets.append(completion.token_ids[t])
-                self.logprobs.append(completion.logprobs[t])
+                self.targets.append(segment.token_ids[t])
+                self.logprobs.append(segment.logprobs[t])
                 self.versions.append(of_token[t])
                 self.sequence_ids.append(index)
+        self.order += range(sequence.sampled) if sequence.order is None else sequence.order
 
     def _append(self, token_ids: Sequence[int], *, first: int, member: int) -> None:
         self.tokens += token_ids

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slipstream.records import Completion, TeacherLogprobs
+from slipstream.records import Segment, TeacherLogprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,18 +25,18 @@ class RowTeacher:
     """The logprobs of the likeliest tokens."""
 
 
-def teacher_of_row(completions: Sequence[Completion], device: torch.device) -> RowTeacher | None:
-    """Return the teacher's logprobs of the sampled tokens of these completions; None if none has them.
+def teacher_of_row(segments: Sequence[Segment], device: torch.device) -> RowTeacher | None:
+    """Return the teacher's logprobs of the sampled tokens of these segments; None if none has them.
 
-    Errors: ValueError if some completions have them and others lack them, or if their top_k differ.
+    Errors: ValueError if some segments have them and others lack them, or if their top_k differ.
     """
-    taught = [(c.teacher, np.array(c.mask, dtype=bool)) for c in completions if c.teacher is not None]
+    taught = [(s.teacher, np.array(s.mask, dtype=bool)) for s in segments if s.teacher is not None]
     if not taught:
         return None
     widths = {teacher.top_k for teacher, _ in taught}
-    if len(taught) < len(completions) or len(widths) > 1:
+    if len(taught) < len(segments) or len(widths) > 1:
         raise ValueError(
-            f"{len(completions) - len(taught)} of {len(completions)} completions of a row have no logprobs "
+            f"{len(segments) - len(taught)} of {len(segments)} segments of a row have no logprobs "
             f"of the teacher, and the others {sorted(widths)} likeliest tokens"
         )
     (top_k,) = widths

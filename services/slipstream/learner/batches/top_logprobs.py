@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from slipstream.learner.batches.teacher_logprobs import matrix
-from slipstream.records import Completion, Group, TopLogprobs
+from slipstream.records import Group, Segment, TopLogprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +23,13 @@ class RolloutTop:
     """Their logprobs under that policy, nats, float32."""
 
 
-def top_of_row(completions: Sequence[Completion], device: torch.device) -> RolloutTop:
-    """Return the likeliest tokens at the sampled tokens of these completions, in order.
+def top_of_row(segments: Sequence[Segment], device: torch.device) -> RolloutTop:
+    """Return the likeliest tokens at the sampled tokens of these segments, in order.
 
     All must have equally many: `require_top_logprobs` checks it.
     """
-    tops = [c.top_logprobs for c in completions if c.top_logprobs is not None]
-    assert len(tops) == len(completions), "require_top_logprobs checks it"
+    tops = [s.top_logprobs for s in segments if s.top_logprobs is not None]
+    assert len(tops) == len(segments), "require_top_logprobs checks it"
     ids = np.concatenate([matrix(top.ids, "<u4", top.top_k) for top in tops]).astype(np.int32)
     logprobs = np.concatenate([matrix(top.logprobs, "<f4", top.top_k) for top in tops])
     return RolloutTop(
@@ -49,10 +49,8 @@ def require_top_logprobs(groups: Sequence[Group], top_k: int, *, vocabulary: int
     Errors: ValueError naming the group.
     """
     for group in groups:
-        for completion in group.completions:
-            if completion.withheld or not any(completion.mask):
-                continue
-            top = completion.top_logprobs
+        for segment in group.may_train:
+            top = segment.top_logprobs
             if top is None or top.top_k != top_k:
                 raise ValueError(
                     f"group {group.group_id}: a completion with {'no' if top is None else top.top_k} top "

@@ -112,7 +112,7 @@ class Fleet(FleetServicer):
     def drop(self, member: Member, reason: str) -> None:
         """Drop a rollout from the fleet; it may join again."""
         if member.alive:
-            self._log.warning("worker dropped", worker=member.worker_id, reason=reason)
+            self._log.warning("rollout dropped", rollout=member.worker_id, reason=reason)
             member.drop()
 
     def finish(self, reason: str) -> None:
@@ -135,9 +135,9 @@ class Fleet(FleetServicer):
         member = self._enter(first.join)
         reader = BackgroundTask.begin(
             _read(request_iterator, member),
-            "reading of a worker's stream",
+            "reading of a rollout's stream",
             self._log,
-            worker=member.worker_id,
+            rollout=member.worker_id,
         )
         try:
             while (message := await member.outbox.get()) is not None:
@@ -160,7 +160,7 @@ class Fleet(FleetServicer):
             if theirs != ours:
                 await context.abort(
                     grpc.StatusCode.FAILED_PRECONDITION,
-                    f"worker {join.worker_id} has {what} {theirs or '(none)'}, the learner "
+                    f"rollout {join.worker_id} has {what} {theirs or '(none)'}, the learner "
                     f"{ours or '(none)'}; {remedy}",
                 )
 
@@ -173,7 +173,7 @@ class Fleet(FleetServicer):
             # any other version may be one that the learner lost in a crash, and trained anew
             member.version = join.serving_version
         self._members[join.worker_id] = member
-        self._log.info("worker joined", worker=join.worker_id, members=len(self.members()))
+        self._log.info("rollout joined", rollout=join.worker_id, members=len(self.members()))
         self._metrics.set("fleet_workers", len(self.members()))
         self.joined.set()
         return member
@@ -182,7 +182,7 @@ class Fleet(FleetServicer):
         member.drop()
         if self._members.get(member.worker_id) is member:
             del self._members[member.worker_id]
-        self._log.info("worker left", worker=member.worker_id, members=len(self.members()))
+        self._log.info("rollout left", rollout=member.worker_id, members=len(self.members()))
         self._metrics.set("fleet_workers", len(self.members()))
 
 

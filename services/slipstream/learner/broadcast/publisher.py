@@ -48,7 +48,7 @@ class TornSnapshot(SlipstreamError):
 class Published:
     """The result of a publication: rollouts that serve the version, and the longest times of any of them."""
 
-    workers: int
+    rollouts: int
     seconds: float
     pause_seconds: float
     transfer_seconds: float
@@ -114,7 +114,7 @@ class Publisher:
                 updated.update(members)
         self._metrics.set("policy_version", version)
         return Published(
-            workers=len(self._fleet.members()),
+            rollouts=len(self._fleet.members()),
             seconds=time.monotonic() - started,
             pause_seconds=max((m.pause_seconds for m in updated), default=0.0),
             transfer_seconds=max((m.receive_seconds for m in updated), default=0.0),
@@ -222,8 +222,8 @@ class Publisher:
             return await watched(call, timeout_seconds=self._timeout, what=what)
         except CallStuck as error:
             raise Stuck(
-                f"{error} (weights.timeout_seconds is {self._timeout:g}): a worker, or the network to it, is "
-                "stuck in the middle of a collective, and only the end of this process ends that. Started "
+                f"{error} (weights.timeout_seconds is {self._timeout:g}): a rollout, or the network to it, "
+                "is stuck in the middle of a collective, and only the end of this process ends that. Started "
                 "again, the learner goes on from its last checkpoint"
             ) from error
 
@@ -292,7 +292,7 @@ class Publisher:
             if not self._failing:  # the failure of one member makes the others fail
                 member.failures += 1
             self._failing = True
-            self._log.warning("update failed", worker=member.worker_id, reason=str(error))
+            self._log.warning("update failed", rollout=member.worker_id, reason=str(error))
             if member.failures >= TRIES:
                 self._fleet.drop(member, f"{TRIES} failed updates in a row")
         except MemberLost as error:

@@ -26,7 +26,7 @@ class ServedByWorkers:
         """Send the version to all rollouts; return how many serve it. Nothing else may read the snapshot."""
         await asyncio.to_thread(self._snapshot.take)
         published = await self._publisher.publish(version)
-        return published.workers
+        return published.rollouts
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
         """Evaluate on the rollouts, through replay."""

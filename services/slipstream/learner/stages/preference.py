@@ -12,7 +12,7 @@ import torch
 from slipstream.algorithms.preference import preference_loss
 from slipstream.config import RunConfig
 from slipstream.config.stages import PreferenceStage
-from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.answer_logprobs import answer_logprobs, sum_by_sequence
@@ -81,12 +81,12 @@ class PreferenceTraining:
         report: Progress,
         stopped: Callable[[], bool],
     ) -> RoundResult:
-        """Train on one round.
+        """Train on one round. Completions of several segments are left out.
 
         Errors: NothingKept, Interrupted, NotFinite.
         """
         stage = self._stage
-        ranked = self._rank(groups)
+        ranked = self._rank([_single_answers(group) for group in groups])
         if not ranked.pairs:
             raise NothingKept(_why_nothing(ranked.counts, len(groups), stage))
         pairs = with_reference(self._policy, ranked.pairs, max_tokens=self._max_tokens)
@@ -143,6 +143,11 @@ class PreferenceTraining:
         return replace(unsampled_answer(self._tokens.encode_answer(text, prompt=group.prompt)), text=text)
 
 
+def _single_answers(group: Group) -> Group:
+    """Return the group with the completions that are one answer to its prompt."""
+    return replace(group, completions=tuple(c for c in group.completions if c.is_one_answer))
+
+
 def with_reference(
     policy: Policy, pairs: Sequence[PreferencePair], *, max_tokens: int
 ) -> list[ReferencedPair]:
@@ -166,7 +171,7 @@ def backward(policy: Policy, batch: Sequence[ReferencedPair], *, beta: float, ma
     total = 0.0
     for pairs in rows_of(batch, max_tokens=max_tokens):
         sequences = list(_sequences(pairs))
-        row = make_row(sequences, prompt_tokens(sequences), policy.device)
+        row = make_row(sequences, sampled_tokens(sequences), policy.device)
         chosen_P, rejected_P = sum_by_sequence(policy, row).view(-1, 2).unbind(dim=1)
         losses = preference_loss(
             chosen_P=chosen_P,

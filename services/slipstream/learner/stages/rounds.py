@@ -99,7 +99,7 @@ class Rounds:
         self._report = report
         self._weights = weights
         self._log = log
-        self._deadline = SampleDeadline(config)
+        self._deadline = SampleDeadline(config.learner, config.rollout)
         self._next_line = 0.0
         self._started = time.monotonic()
         self._waited = 0.0

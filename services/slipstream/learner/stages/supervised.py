@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from slipstream.config import ScheduleConfig
-from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import Row, make_row
 from slipstream.learner.policy.model import Policy
@@ -43,7 +43,7 @@ class Pair:
     def sequence(self, place: int) -> TrainingSequence:
         """Return the pair as a sequence for packing, in a group of its own."""
         return TrainingSequence(
-            prompt_token_ids=self.prompt_token_ids, completion=self.answer, place=place, group=place
+            prompt_token_ids=self.prompt_token_ids, segment=self.answer, place=place, group=place
         )
 
 
@@ -172,9 +172,9 @@ class _Smoothing:
 def _rows(policy: Policy, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[tuple[Row, int]]:
     """Yield packed rows, each with the number of target tokens of the whole batch."""
     sequences = [pair.sequence(place) for place, pair in enumerate(pairs)]
-    totals = prompt_tokens(sequences)
+    totals = sampled_tokens(sequences)
     for packed in pack(sequences, max_tokens=max_tokens):
-        yield make_row(packed, totals, policy.device), sum(totals.values())
+        yield make_row(packed, totals, policy.device), totals.total
 
 
 def _backward(policy: Policy, rows: Iterator[tuple[Row, int]]) -> float:

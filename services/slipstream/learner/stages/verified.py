@@ -142,7 +142,7 @@ def keep_verified(
     per_prompt: keep the first ones only; with `best_by`, the weights of rewards by name, those with the
         largest weighted sum.
     Outcomes of dropped answers: `withheld` (no score), `wrong`, `cut_off` by the token budget, `repeated` (or
-    after the first `per_prompt`), `worse` than the best.
+    after the first `per_prompt`), `worse` than the best, `several_segments` (no single answer to the prompt).
     """
     answers = [(group, answer) for group in groups for answer in group.completions]
     if best_by is not None:  # the sort is stable; the loop below keeps the first of each prompt
@@ -206,8 +206,10 @@ def _as_sampled(group: Group, answer: Completion) -> Pair:
 
 
 def _why_not(answer: Completion, reward: str, least: float | None) -> str | None:
-    if answer.withheld or not any(answer.mask):
+    if answer.withheld or not answer.sampled:
         return "withheld"
+    if not answer.is_one_answer:
+        return "several_segments"
     if least is not None and score_of(answer, reward) < least:
         return "wrong"
     return "cut_off" if answer.finish_reason is FinishReason.LENGTH else None

@@ -84,7 +84,7 @@ class BatchAdvantages:
         """Return the shaped rewards, minus the KL penalty if its placement is `reward`.
 
         The penalty of every scored completion counts, also of those that do not train: each is in the mean of
-        its group.
+        its group. The penalty of a completion is the sum over its segments.
         """
         rewards = batch_rewards(groups, self._weights, self._shaping)
         kl = self._loss.kl
@@ -100,7 +100,7 @@ class BatchAdvantages:
             ref_T = models.forward.without_gradient(models.reference.policy, row).logprobs_T
             penalty_T = reward_penalty(1.0, row.rollout_logprobs_T, ref_T, row.mask_T)
             of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
-            penalty_B[row.places_B.cpu()] += of_row_B.cpu()
+            penalty_B.index_add_(0, row.places_B.cpu(), of_row_B.cpu())
         return rewards.plus(-models.ranks.sum(penalty_B), weight=kl.coefficient)
 
     def _by_critic(

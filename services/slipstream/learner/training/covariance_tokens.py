@@ -10,7 +10,6 @@ from dataclasses import replace
 import torch
 
 from slipstream.algorithms.covariance import draws, token_covariances
-from slipstream.algorithms.segments import positions_in_segment
 from slipstream.algorithms.spec import ClipCov, KlCov, LossSpec
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
@@ -85,10 +84,7 @@ def _held(
 
 def _numbers(rows: Sequence[Row], seed: int) -> list[torch.Tensor]:
     """Return a random number for each token [T] of each row."""
-    return [
-        draws(row.places_B[row.sequence_ids_T], positions_in_segment(row.sequence_ids_T), seed=seed)
-        for row in rows
-    ]
+    return [draws(row.places_B[row.sequence_ids_T], row.order_T, seed=seed) for row in rows]
 
 
 def _kept(

@@ -38,9 +38,11 @@ def critic_advantages(
 ) -> list[list[TokenAdvantages]]:
     """Return the advantages of each row of each minibatch, by values and logprobs before the first update.
 
+    Each segment of a completion ends as the completion does: with its reward, and with the critic's value
+    after it where a cut completion is bootstrapped.
     kl: with the placement `reward`, its penalty is subtracted from the reward of each token.
     rewards_B: rewards of all completions of the batch.
-    steps: rewards by step, each at its last token, in the place of `rewards_B`.
+    steps: rewards by step, in the place of `rewards_B`, at the tokens of `token_rewards_of_row`.
     A row with a value that is not finite gets NaN, and the step skips its minibatch.
     """
     rows = [row for minibatch in minibatches for row in minibatch.rows]
@@ -108,7 +110,7 @@ def _of_row(
 
 
 def _final_rewards(row: Row, rewards_B: torch.Tensor) -> torch.Tensor:
-    """Return the reward of each completion at its last token, and 0 elsewhere, [T]."""
+    """Return the reward of each completion at the last token of each of its segments, 0 elsewhere, [T]."""
     return final_rewards(rewards_B[row.places_B.cpu()].to(row.places_B.device), row.sequence_ids_T)
 
 

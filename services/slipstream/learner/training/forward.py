@@ -2,7 +2,7 @@
 
 import torch
 
-from slipstream.config import RunConfig
+from slipstream.config.sections.learner import LearnerConfig
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.policy.model import Policy
@@ -13,15 +13,18 @@ from slipstream.learner.training.critic import value_positions
 class Forward:
     """Computes logprobs and entropies of the sampled tokens of a row, at the rollout's temperature."""
 
-    def __init__(self, config: RunConfig, *, entropy: bool, hidden: bool, routers: bool) -> None:
+    def __init__(
+        self, learner: LearnerConfig, *, temperature: float, entropy: bool, hidden: bool, routers: bool
+    ) -> None:
         """Take what differs between algorithms.
 
-        entropy: whether entropies have a gradient. hidden: whether a critic reads the hidden states.
+        temperature: that of the rollout. entropy: whether entropies have a gradient.
+        hidden: whether a critic reads the hidden states.
         routers: whether the active experts and their logprobs are recorded.
         """
-        self._temperature = config.rollout.temperature
-        self._chunk = config.learner.logprob_chunk
-        self._replays = config.learner.replay_experts
+        self._temperature = temperature
+        self._chunk = learner.logprob_chunk
+        self._replays = learner.replay_experts
         self._entropy = entropy
         self._hidden = hidden
         self._routers = routers

@@ -64,7 +64,11 @@ class Gradients:
             policy = packed_policy_loss(
                 self.loss,
                 _packed(row, constants, targets, now, staleness_T),
-                counts=replace(minibatch.counts, prompt_tokens_B=row.prompt_tokens_B),
+                counts=replace(
+                    minibatch.counts,
+                    prompt_tokens_B=row.prompt_tokens_B,
+                    completion_tokens_B=row.completion_tokens_B,
+                ),
                 entropy_coefficient=entropy_coefficient,
                 m2po_limit=limit,
                 tally=record.tally,

@@ -26,7 +26,7 @@ class BatchRewards:
     """Factor of each component in the total."""
     group_ids_B: torch.Tensor
     lengths_B: torch.Tensor
-    """Tokens that the policy sampled."""
+    """Tokens that the policy sampled, in all segments."""
     keys: tuple[str, ...]
     """Task of each completion: running baselines are kept by task."""
 
@@ -50,7 +50,8 @@ def batch_rewards(groups: Sequence[Group], weights: Mapping[str, float], shaping
 
     Withheld completions are NaN, and so are overlong ones that the filter removes from the statistics. A
     group of equal task rewards, which dynamic sampling let through after its last refill, gets no penalty for
-    length: lengths would be the only difference in it.
+    length: lengths would be the only difference in it. The penalty for the length of a completion is that of
+    its longest segment, because the token budget is that of a segment.
     """
     completions = [(index, group, c) for index, group in enumerate(groups) for c in group.completions]
     rows = [_components(c, weights, shaping) for _, _, c in completions]
@@ -58,7 +59,7 @@ def batch_rewards(groups: Sequence[Group], weights: Mapping[str, float], shaping
         components_BN=torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(weights)),
         weights_N=torch.tensor(list(weights.values()), dtype=torch.float64),
         group_ids_B=torch.tensor([index for index, _, _ in completions], dtype=torch.int64),
-        lengths_B=torch.tensor([sum(c.mask) for _, _, c in completions], dtype=torch.float64),
+        lengths_B=torch.tensor([c.sampled for _, _, c in completions], dtype=torch.float64),
         keys=tuple(group.prompt.task for _, group, _ in completions),
     )
     ramp = shaping.soft_overlong
@@ -66,7 +67,7 @@ def batch_rewards(groups: Sequence[Group], weights: Mapping[str, float], shaping
         return rewards
     varied = [_varies(group, weights, shaping) for group in groups]
     shares = [
-        soft_overlong(sum(c.mask), ramp) / ramp.factor if varied[index] else 0.0
+        soft_overlong(_longest(c), ramp) / ramp.factor if varied[index] else 0.0
         for index, _, c in completions
     ]
     return rewards.plus(torch.tensor(shares), weight=ramp.factor)  # the factor also counts where gdpo whitens
@@ -118,7 +119,13 @@ def _group_samples(groups: Sequence[Group], weights: Mapping[str, float]) -> lis
 
 
 def _sampled(completion: Completion) -> tuple[int, ...]:
-    return tuple(t for t, m in zip(completion.token_ids, completion.mask, strict=True) if m)
+    """Return the tokens that the policy sampled, one segment after the other."""
+    return tuple(t for s in completion.segments for t, m in zip(s.token_ids, s.mask, strict=True) if m)
+
+
+def _longest(completion: Completion) -> int:
+    """Return the largest number of tokens that the policy sampled in one segment."""
+    return max(sum(segment.mask) for segment in completion.segments)
 
 
 def _components(completion: Completion, weights: Mapping[str, float], shaping: Shaping) -> list[float]:

@@ -17,7 +17,7 @@ from slipstream.algorithms import Counts, Tally
 from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.spec import Gae, OptimalToken, Rspo
 from slipstream.config import RunConfig
-from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
+from slipstream.learner.batches.batch import TrainingSequence, make_sequences, sampled_tokens, split
 from slipstream.learner.batches.group_checks import check_groups
 from slipstream.learner.batches.packing import without_too_long
 from slipstream.learner.batches.row_sharding import RowSharding
@@ -79,7 +79,8 @@ class TrainingStep:
             policy.routers = policy.routers or Routers(policy.model)
         self.policy, self.reference, self.critic = policy, reference, critic
         self.forward = Forward(
-            config,
+            config.learner,
+            temperature=config.rollout.temperature,
             entropy=self._loss.entropy is not None,
             hidden=critic is not None and critic.reads_policy,
             routers=records_routers,
@@ -178,11 +179,13 @@ class TrainingStep:
 
     def _minibatch(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
         """Pack one minibatch, and compute its row constants with the policy as it is before the batch."""
-        totals = prompt_tokens(sequences)
+        totals = sampled_tokens(sequences)
         rows = self._row_sharding.rows(sequences)
         return Minibatch(
             rows=rows,
-            counts=Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals)),
+            counts=Counts(
+                tokens=totals.total, sequences=len(totals.by_completion), prompts=len(totals.by_group)
+            ),
             constants=precompute_row_constants(self._loss, rows, self._models, energies=self._energies),
         )
 

@@ -1,6 +1,10 @@
-"""Rewards by step: the verifier's rewards of the steps of a batch become advantages of its tokens.
+"""Rewards by step: the rewards of the steps of a batch become advantages of its tokens.
 
-Shape suffixes: K steps, B completions of the batch in order, N reward components, T sampled tokens of a row.
+A step is the sampled tokens of a completion from the end of the step before it on, in the order of sampling.
+The tokens of a step may lie in several segments.
+
+Shape suffixes: K steps, B completions of the batch in order, N reward components, T sampled tokens of a row,
+S sequences of a row, P pairs of a sequence and a step of its completion.
 """
 
 import math
@@ -9,9 +13,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from slipstream.algorithms import StepRewards, process_advantages
-from slipstream.algorithms.segments import positions_in_segment, segment_sum
+from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Advantage
 from slipstream.learner.batches.rows import Row
+from slipstream.learner.batches.sampling_order import sampling_order
 from slipstream.learner.training.rewards import BatchRewards
 from slipstream.records import Completion, Group
 
@@ -20,9 +25,9 @@ def step_rewards(groups: Sequence[Group], rewards: BatchRewards, weights: Mappin
     """Return the weighted rewards of a batch by step.
 
     A component that scored the steps of any completion counts by step. For a completion without scored steps,
-    such as an invalid answer, its value is the reward of one step. All other components, the length penalty
-    and the KL penalty among them, are rewards of whole completions. Steps that end with the same token add
-    up.
+    such as an invalid answer, its value is the reward of one step that ends with its last sampled token. All
+    other components, the length penalty and the KL penalty among them, are rewards of whole completions.
+    Steps that end with the same token add up.
     """
     completions = [completion for group in groups for completion in group.completions]
     by_step = {reward.name for c in completions for reward in c.rewards if reward.steps}
@@ -33,7 +38,7 @@ def step_rewards(groups: Sequence[Group], rewards: BatchRewards, weights: Mappin
     values, ends, owners = list[float](), list[int](), list[int]()
     for place, completion in enumerate(completions):
         counted = {name: weights[name] for name in by_step if name in weights}
-        by_end = _steps_of(completion, counted) if scored_B[place] else {_last(completion): math.nan}
+        by_end = _steps_of(completion, counted) if scored_B[place] else {completion.sampled - 1: math.nan}
         for end in sorted(by_end):
             values.append(by_end[end])
             ends.append(end)
@@ -57,48 +62,45 @@ def advantages_by_step(
             advantages.append(torch.zeros_like(row.mask_T))
             continue
         place_T = row.places_B[row.sequence_ids_T].cpu()
-        step_T = steps.step_of(place_T, positions_in_segment(row.sequence_ids_T).cpu())
+        step_T = steps.step_of(place_T, row.order_T.cpu())
         advantages.append(advantage_K[step_T].to(row.shares_B.device) * row.shares_B[row.sequence_ids_T])
     return advantages
 
 
 def token_rewards_of_row(steps: StepRewards, row: Row) -> torch.Tensor:
-    """Return the reward of each step at its last token and 0 elsewhere, float64 [T] on the CPU, for `gae`.
+    """Return the rewards of the steps at tokens of a row and 0 elsewhere, float64 [T] on the CPU, for `gae`.
 
-    A withheld completion has 0 everywhere.
+    In each segment of a completion, the reward of a step is at the last token that was sampled up to the end
+    of the step: the sum of the rewards from a token on is then that of the steps that end at it or later,
+    whatever segments these lie in. A segment that began after the step has nothing of it. A withheld
+    completion has 0 everywhere.
     """
+    tokens = row.mask_T.shape[0]
     if not bool(row.mask_T.any()):
-        return torch.zeros(row.mask_T.shape[0], dtype=torch.float64)
-    places_B = row.places_B.cpu()
-    lengths_B = torch.bincount(row.sequence_ids_T, minlength=places_B.shape[0]).cpu()
-    starts_B = lengths_B.cumsum(0) - lengths_B
+        return torch.zeros(tokens, dtype=torch.float64)
+    sequence_T, places_S = row.sequence_ids_T.cpu(), row.places_B.cpu()
+    sequence_P, step_P = (steps.completions_K == places_S[:, None]).nonzero(as_tuple=True)
+    stride = int(steps.ends_K.max()) + 2
+    key_T = sequence_T * stride + row.order_T.cpu()
+    token_P = torch.searchsorted(key_T, sequence_P * stride + steps.ends_K[step_P], right=True) - 1
+    here_P = (token_P >= 0) & (sequence_T[token_P.clamp(min=0)] == sequence_P)
     total_K = steps.totals_K.nan_to_num(nan=0.0)
-    sequences_B = torch.full_like(steps.outcomes_B, -1, dtype=torch.int64)
-    sequences_B[places_B] = torch.arange(places_B.shape[0])
-    sequence_K = sequences_B[steps.completions_K]
-    in_row_K = (sequence_K >= 0) & (steps.ends_K >= 0)
-    place_K = starts_B[sequence_K[in_row_K]] + steps.ends_K[in_row_K]
-    return segment_sum(total_K[in_row_K], place_K, int(lengths_B.sum()))
+    return segment_sum(total_K[step_P[here_P]], token_P[here_P], tokens)
 
 
 def _steps_of(completion: Completion, weights: Mapping[str, float]) -> dict[int, float]:
-    """Return the weighted reward of each step, by the index of its last sampled token."""
-    sampled = [0]
-    for bit in completion.mask:
-        sampled.append(sampled[-1] + bit)
-    by_end = {_last(completion): 0.0}
+    """Return the weighted reward of each step, by the position of its last token in the order of sampling."""
+    orders, last = sampling_order(completion), completion.sampled - 1
+    by_end = {last: 0.0}
     for reward in completion.rewards:
         weight = weights.get(reward.name)
         if weight is None:
             continue
         if not reward.steps:
-            by_end[_last(completion)] += weight * reward.value
+            by_end[last] += weight * reward.value
         for step in reward.steps:  # a step may end with tokens of an environment, which have no loss
-            end = min(max(sampled[step.token_end] - 1, 0), _last(completion))
+            sampled = sum(completion.segments[step.segment].mask[: step.token_end])
+            order = orders[step.segment]
+            end = min(order[max(sampled - 1, 0)] if order else 0, last)
             by_end[end] = by_end.get(end, 0.0) + weight * step.value
     return by_end
-
-
-def _last(completion: Completion) -> int:
-    """Return the index of the last sampled token, -1 without any."""
-    return sum(completion.mask) - 1

@@ -20,7 +20,8 @@ def advantages_by_token(
 ) -> list[torch.Tensor]:
     """Return advantages [T], float32, of each row of one minibatch; duplicate answers share theirs.
 
-    Only completions that train are in the baseline, not withheld, filtered or dropped ones.
+    Only completions that train are in the baseline, not withheld, filtered or dropped ones. Each segment
+    counts as a sequence: its energies and its positions begin with its own first token.
     """
     rows = minibatch.rows
     if not rows:

@@ -37,6 +37,7 @@ CALLERS: Mapping[str, frozenset[str]] = {
     _FLEET + "Join": frozenset({"rollout"}),
     _FLEET + "GetPolicy": frozenset({"probe", "console"}),
     _VERIFIER + "Score": frozenset({"actor", "probe"}),
+    _VERIFIER + "RunProgram": frozenset({"actor"}),
     _TEACHER + "ReadTokens": frozenset({"learner"}),
     _HEALTH + "Check": frozenset({"probe", "console"}),
     _HEALTH + "Watch": frozenset({"probe", "console"}),

@@ -13,7 +13,7 @@ def listen(host: str, port: int) -> socket.socket:
     family, address = _resolve(host)
     if ipaddress.ip_address(address).is_unspecified:
         raise ValueError(
-            f"weights.host {host!r} stands for all addresses, and workers need one that they can reach; "
+            f"weights.host {host!r} stands for all addresses, and rollouts need one that they can reach; "
             "set SLIPSTREAM_WEIGHTS_HOST to the pod's address"
         )
     try:

@@ -89,8 +89,8 @@ async def _forward(near: socket.socket, far: socket.socket) -> None:
 async def _answer(store: Stream) -> bytes:
     """Return the store's answer to a greeting; nothing if the server has cut this member off.
 
-    torch's client repeats an unanswered greeting until its timeout, and the worker would miss the next epoch.
-    So `_forward` answers the greeting itself: the client's first request then fails at once.
+    torch's client repeats an unanswered greeting until its timeout, and the rollout would miss the next
+    epoch. So `_forward` answers the greeting itself: the client's first request then fails at once.
     """
     with suppress(OSError):
         return await store.reader.read(ID_BYTES)

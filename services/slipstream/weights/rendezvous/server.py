@@ -1,10 +1,10 @@
 """The learner's end of the rendezvous: forwards a connection to torch's store after it showed a valid nonce.
 
-    worker ── nonce ──▶ server (weights.host) ── valid? ── ADMITTED ──▶ worker
-    worker ◀── the store's protocol, forwarded ──▶ server ◀──▶ store (loopback only)
+    rollout ── nonce ──▶ server (weights.host) ── valid? ── ADMITTED ──▶ rollout
+    rollout ◀── the store's protocol, forwarded ──▶ server ◀──▶ store (loopback only)
 
 torch's store has no authentication. So the store listens on the loopback, and this server listens for the
-workers. The fleet's stream gives each worker its nonce. The weights themselves travel between the members
+rollouts. The fleet's stream gives each rollout its nonce. The weights themselves travel between the members
 and never pass through this server.
 """
 
