@@ -10,6 +10,7 @@ from slipstream.records import FinishReason, Prompt
 from slipstream.records import Reward as Component
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.programs import ProgramLimits, Programs
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward
 from slipstream.verifier.rewards.bind import bind_rewards
@@ -25,6 +26,7 @@ class Bench:
         *,
         rewards: Mapping[str, Reward] | None = None,
         config: VerifierConfig | None = None,
+        programs: ProgramLimits | None = None,
     ) -> None:
         self.config = config or VerifierConfig(workers=2)
         self.metrics = Metrics()
@@ -33,6 +35,9 @@ class Bench:
         self.resources = Resources.make(self.config, metrics=self.metrics, log=log)
         bound = bind_rewards(configs, self.resources) if rewards is None else rewards
         self.scorer = Scorer(bound, queue=self.resources.queue, metrics=self.metrics, log=log)
+        self.programs = Programs(
+            self.resources.sandbox, limits=programs, queue=self.resources.queue, metrics=self.metrics
+        )
 
     async def __aenter__(self) -> "Bench":
         await self.resources.start()

@@ -25,7 +25,7 @@ def test_a_load_is_scored_as_it_expects(loads: Any, kind: str) -> None:
 
     async def play() -> None:
         async with Bench(config.rewards) as bench:
-            servicer = VerifierServicer(bench.scorer)
+            servicer = VerifierServicer(bench.scorer, bench.programs)
             for number in range(1, 9):
                 request, right = load.request(number)
                 response = await servicer.Score(request, None)

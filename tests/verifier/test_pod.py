@@ -55,6 +55,20 @@ def test_the_pod_scores_and_exits_with_zero_on_sigterm(tmp_path: Path) -> None:
         process.communicate()
 
 
+def test_the_pod_runs_programs_if_the_run_has_the_tool_python(tmp_path: Path) -> None:
+    tools = "data: {kind: addition, environment: {kind: chat_tools, tools: [{kind: python, seconds: 5}]}}"
+    process, ready = start(tmp_path, f"{tools}\nmodel: {{path: somewhere}}\nverifier: {{workers: 1}}")
+    try:
+        wait_for(ready)
+        request = pb.RunProgramRequest(code="x + 1", earlier=["x = 1"], seconds=5, memory_mib=512)
+        with grpc.insecure_channel(json.loads(ready.read_text())["address"]) as channel:
+            stub = VerifierStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
+            assert stub.RunProgram(request, timeout=30).output == "2\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def processes_of(pid: int) -> list[int]:
     """The process and its children that live."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)

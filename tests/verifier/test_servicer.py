@@ -30,7 +30,7 @@ Client = Callable[[pb.ScoreRequest], Awaitable[pb.ScoreResponse]]
 @asynccontextmanager
 async def serve(bench: Bench) -> AsyncIterator[Client]:
     """The bench behind a gRPC server, and a client of it."""
-    register = partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer))
+    register = partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer, bench.programs))
     server = await start_server("127.0.0.1:0", register, config=RPC)
     async with bench, open_channel(server.address, RPC) as channel:
         stub = VerifierStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
@@ -151,7 +151,7 @@ def test_a_group_of_eight_exact_matches_costs_well_under_a_millisecond() -> None
     server, message = bench(), request(*["46"] * 8)
 
     async def many() -> float:
-        servicer = VerifierServicer(server.scorer)
+        servicer = VerifierServicer(server.scorer, server.programs)
         await servicer.Score(message, None)
         started = time.process_time()
         for _ in range(300):

@@ -37,6 +37,9 @@ class Run:
     arguments: str | None = None
     """JSON list of the arguments with which the value of `call` is called; None returns the value of `call`
     itself."""
+    earlier: tuple[str, ...] | None = None
+    """Earlier cells of a notebook whose last cell is `code`; None if `code` is no cell. They run first, in
+    the same names, and their output is dropped. The value of the run is then that of `notebook.play`."""
     seconds: float
     """Deadline in seconds of wall time after the code begins; time spent waiting for a core does not
     count."""

@@ -20,6 +20,7 @@ from io import TextIOWrapper
 from types import ModuleType
 from typing import NoReturn
 
+from slipstream.sandbox import notebook
 from slipstream.sandbox.confine import Confinement, confine
 from slipstream.sandbox.job import Run, compact
 from slipstream.sandbox.values import to_plain
@@ -44,7 +45,7 @@ def become(run: Run, confinement: Confinement, folder: str, *, descriptors: Mapp
         _raise_oom_score()
         confine(confinement, folder, seconds=run.seconds, memory_mib=run.memory_mib)
         os.write(VALUE_DESCRIPTOR, CONFINED)
-    except BaseException as error:
+    except BaseException as error:  # nothing may return from here into the code of the server
         os.write(VALUE_DESCRIPTOR, f"{type(error).__name__}: {error}".encode())
         os._exit(UNCONFINED_STATUS)
     _finish(_status(run))
@@ -80,7 +81,7 @@ def _status(run: Run) -> int:
         _execute(run)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException as error:
+    except BaseException as error:  # the program may raise anything
         with suppress(BaseException):  # a class of the program may raise in its own repr
             _send(type(error).__name__.encode())
             traceback.print_exc()
@@ -96,6 +97,9 @@ def _execute(run: Run) -> None:
     module = ModuleType("__main__" if run.call is None else "program")
     sys.modules[module.__name__] = module  # dataclasses and pickle look up the program's classes here
     module.__file__ = PROGRAM_FILE
+    if run.earlier is not None:
+        _send(compact(notebook.play(run.earlier, run.code, module.__dict__)).encode())
+        return
     lines = run.code.splitlines(keepends=True)
     linecache.cache[PROGRAM_FILE] = (len(run.code), None, lines, PROGRAM_FILE)  # for tracebacks and `inspect`
     names = module.__dict__
@@ -124,6 +128,6 @@ def _finish(status: int) -> NoReturn:
         for stream in (sys.stdout, sys.__stdout__):
             if stream is not None and not stream.closed:
                 stream.flush()
-    except BaseException:
+    except BaseException:  # the exit functions are the program's, and may raise anything
         os._exit(1)
     os._exit(status & 0xFF)

@@ -101,7 +101,7 @@ def _import_packages(bounds: "Bounds") -> str:
             __import__(name)
             if name == "numpy":
                 __import__("numpy.random")
-        except Exception as error:
+        except Exception as error:  # a package may raise anything while it is imported
             return f"{name} cannot be imported: {type(error).__name__}: {error}"
     os.environ.clear()
     return ""

@@ -46,7 +46,7 @@ class ServerProcess:
                 raise PackageMissing(ready["unusable"])
             inner = Report(active=ready["active"], missing=ready["missing"])
             server.report = inner.within(outer.missing)
-        except BaseException as error:
+        except BaseException as error:  # a cancellation too must not leave the child process behind
             await server.kill()
             if isinstance(error, PackageMissing):
                 raise

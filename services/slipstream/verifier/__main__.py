@@ -9,6 +9,7 @@ from slipstream.config import ConfigError
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
+from slipstream.verifier.programs import Programs, limits_of
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.rewards.bind import bind_rewards
 from slipstream.verifier.scorer import Scorer
@@ -32,16 +33,19 @@ async def main(pod: Pod) -> None:
     resources = Resources.make(config, metrics=pod.metrics, log=pod.log)
     rewards = bind_rewards(pod.config.rewards, resources)
     scorer = Scorer(rewards, queue=resources.queue, metrics=pod.metrics, log=pod.log)
+    programs = Programs(
+        resources.sandbox, limits=limits_of(pod.config), queue=resources.queue, metrics=pod.metrics
+    )
     await resources.start()
     try:
-        await _serve(pod, scorer)
+        await _serve(pod, scorer, programs)
     finally:
         await scorer.close()
         await resources.close()
 
 
-async def _serve(pod: Pod, scorer: Scorer) -> None:
-    register = partial(add_VerifierServicer_to_server, VerifierServicer(scorer))
+async def _serve(pod: Pod, scorer: Scorer, programs: Programs) -> None:
+    register = partial(add_VerifierServicer_to_server, VerifierServicer(scorer, programs))
     server = await start_server(
         pod.config.verifier.address,
         register,

@@ -1,4 +1,4 @@
-"""The admission queue of a verifier: a bound on the answers that are scored or wait."""
+"""The admission queue of a verifier: a bound on the answers that are scored or wait, and on programs."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ RETRY_SECONDS = (0.05, 5.0)
 
 
 class AdmissionQueue:
-    """A bounded number of slots, one for each answer.
+    """A bounded number of slots, one for each answer and for each program of the tool `python`.
 
     Invariant: a group is admitted if at most `slots` are taken together with it, or if no slot is taken. An
     answer has a slot until its caller has the verdicts or gives up. A verdict that is computed further after
@@ -42,7 +42,6 @@ class AdmissionQueue:
     def release(self, answers: int, *, seconds: float) -> None:
         """Free the slots of a group, which it held for `seconds`."""
         self._take(-answers)
-        self._metrics.observe("score_seconds", seconds)
         self._mean_seconds += SMOOTHING * (seconds - self._mean_seconds)
 
     def hold_until_done(self, verdict: asyncio.Task[Any]) -> None:

@@ -64,7 +64,9 @@ class Scorer:
             self._report_unusable(prompt, error)
             raise
         finally:
-            self._queue.release(len(answers), seconds=time.monotonic() - started)
+            seconds = time.monotonic() - started
+            self._queue.release(len(answers), seconds=seconds)
+            self._metrics.observe("score_seconds", seconds)
         vectors = [list(vector) for vector in zip(*columns, strict=True)]
         self._report(prompt, columns)
         return vectors

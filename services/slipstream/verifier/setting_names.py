@@ -4,7 +4,7 @@ from slipstream.sandbox.setting_names import SettingNames
 
 SETTING_NAMES = SettingNames(
     servers="verifier.workers",
-    memory_mib="memory_mib of code_tests",
+    memory_mib="memory_mib of code_tests and of the tool python",
     require="verifier.isolation.require",
     packages="verifier.isolation.packages",
 )
