@@ -21,12 +21,18 @@ class PromptTooLong(ValueError):
     """Prompt and completion together do not fit the model's context."""
 
 
+class TemplateFailed(ValueError):
+    """The chat template cannot render these messages."""
+
+
 class Tokens:
     """The tokenizer of the policy."""
 
     def __init__(self, tokenizer: Any, *, context_tokens: int | None, max_new_tokens: int) -> None:
         """`context_tokens`: longest sequence, prompt and completion together; None for no bound."""
         self._tokenizer = tokenizer
+        self.context_tokens = context_tokens
+        """Longest sequence, prompt and completion together; None for no bound."""
         self._longest = None if context_tokens is None else context_tokens - max_new_tokens
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
@@ -68,17 +74,63 @@ class Tokens:
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
         text: str = self._tokenizer.apply_chat_template(turns, tokenize=False)
         _, answer, behind = text.rpartition(TURN)
-        special = {number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
         ids = self.encode_text(behind) if answer else ()
-        return next((number for number in ids if number in special), None)
+        return next((number for number in ids if number in self._special), None)
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Return the token ids of a text, without special tokens."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    @cached_property
+    def chat_template(self) -> str:
+        """The source of the chat template, of that for tools if there are several; empty if there is none."""
+        if not self._tokenizer.chat_template:
+            return ""
+        source: str = self._tokenizer.get_chat_template(tools=[{}])
+        return source
+
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end a sampled turn: the end of the sequence, and the end of an assistant's turn."""
+        return frozenset({self._tokenizer.eos_token_id, self.end_of_turn} - {None})
+
+    def render(self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]], generation: bool) -> str:
+        """Return messages as text of the chat template, with what begins an answer if `generation` is set.
+
+        Errors: TemplateFailed.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                messages, tools=tools or None, add_generation_prompt=generation, tokenize=False
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise TemplateFailed(" ".join(str(error).split())) from error
+        return text
+
+    def first_special(self, text: str) -> int | None:
+        """Return the special token with which the tokens of a text begin; None if that is none."""
+        first = self.encode_text(text)[:1]
+        return first[0] if first and first[0] in self._special else None
+
+    def decode_with_special(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens included."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
+        return text
+
     def harmless(self, text: str) -> str:
         """Return the text without special tokens of this tokenizer: see the function `harmless`."""
-        return harmless(self._tokenizer, text)
+        return _harmless(text, self._special_texts)
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        added = self._tokenizer.added_tokens_decoder
+        return frozenset(number for number, token in added.items() if token.special)
+
+    @cached_property
+    def _special_texts(self) -> list[str]:
+        return _special_texts(self._tokenizer)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of a completion, without special tokens."""
@@ -91,8 +143,16 @@ def harmless(tokenizer: Any, text: str) -> str:
 
     Untrusted text in a prompt could otherwise end a turn and begin another by spelling such tokens.
     """
+    return _harmless(text, _special_texts(tokenizer))
+
+
+def _special_texts(tokenizer: Any) -> list[str]:
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-    for token in sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True):
+    return sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True)
+
+
+def _harmless(text: str, special: list[str]) -> str:
+    for token in special:
         text = text.replace(token, f"{token[:1]} {token[1:]}" if token[1:] else " ")
     return text
 

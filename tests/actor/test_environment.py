@@ -1,11 +1,12 @@
-"""FairPool and observations become one completion whose tokens, logprobs, mask and spans run in parallel."""
+"""Turns and observations become one completion whose tokens, logprobs, mask and spans run in parallel."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from rollout.fakes import prompt, scenario, turn
-from slipstream.actor.environment import Environment, Episode, EpisodeBounds, Sample, SingleTurn
+from slipstream.actor.environment import Environment, Episode, EpisodeBounds, EpisodeFull, Sample, SingleTurn
 from slipstream.actor.episode_run import run_episode
 from slipstream.actor.transcript import Transcript
 from slipstream.records import (
@@ -17,6 +18,7 @@ from slipstream.records import (
     Turn,
     VersionSpan,
 )
+from slipstream.rpc import codec
 
 
 class Numbers:
@@ -163,3 +165,89 @@ def test_an_empty_turn_or_observation_leaves_no_empty_span() -> None:
     episode.observe(())
     episode.add(turn([]))
     assert episode.completion().spans == (VersionSpan(version=2, start=0, end=1),)
+
+
+class SubAgents:
+    """Two conversations with prompts of their own at the same time, and one turn after the prompt."""
+
+    async def run(self, episode: Episode) -> None:
+        first, second = episode.begin_segment((3,)), episode.begin_segment((4, 4))
+        await asyncio.gather(episode.sample_in(first), episode.sample_in(second))
+        episode.observe_in(first, (90,))
+        await episode.sample_in(first)
+        await episode.sample()
+
+
+@scenario
+async def test_segments_keep_their_prompts_and_tokens_apart() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        asked.append(token_ids)
+        return turn([sum(token_ids)], (len(asked), 1))
+
+    played = await run_episode(
+        SubAgents(),
+        prompt(),
+        (1, 2),
+        sample=sample,
+        tokens=Numbers(),
+        bounds=EpisodeBounds(max_tokens=64, max_segments=2),
+    )
+    completion = played.completion
+    assert asked == [(3,), (4, 4), (3, 3, 90), (1, 2)]
+    assert [(each.prompt_token_ids, each.token_ids, each.mask) for each in completion.segments] == [
+        (None, (3,), (1,)),
+        ((3,), (3, 90, 96), (1, 0, 1)),
+        ((4, 4), (8,), (1,)),
+    ]
+    assert (played.turns, played.ending) == (4, "finished")
+    assert codec.completion_from_proto(codec.completion_to_proto(completion)) == completion
+
+
+@scenario
+async def test_an_episode_without_a_turn_after_the_prompt_begins_with_its_own_segment() -> None:
+    class Agent:
+        async def run(self, episode: Episode) -> None:
+            await episode.sample_in(episode.begin_segment((3, 5)))
+
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        return turn([7], (1, 1))
+
+    completion = await play(Agent(), sample)
+    assert (completion.prompt_token_ids, completion.token_ids) == ((3, 5), (7,))
+    assert not completion.later_segments
+
+
+@pytest.mark.parametrize(
+    ("prompt_token_ids", "reason"), [((1,) * 10, "a prompt has 10 tokens"), ((1,), "all 1 conversations")]
+)
+@scenario
+async def test_a_segment_beyond_its_bounds_ends_the_episode(
+    prompt_token_ids: tuple[int, ...], reason: str
+) -> None:
+    reasons: list[str] = []
+
+    class Agent:
+        async def run(self, episode: Episode) -> None:
+            await episode.sample()
+            try:
+                for _ in range(2):
+                    episode.begin_segment(prompt_token_ids)
+            except EpisodeFull as error:
+                reasons.append(str(error))
+                raise
+
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        return turn([7], (1, 1))
+
+    played = await run_episode(
+        Agent(),
+        prompt(),
+        (1, 2),
+        sample=sample,
+        tokens=Numbers(),
+        bounds=EpisodeBounds(max_tokens=8, context_tokens=10),
+    )
+    assert played.ending == "full"
+    assert reason in reasons[0]

@@ -16,7 +16,7 @@ from slipstream.actor.environment_rewards import EnvironmentRewards
 from slipstream.actor.episode_run import WITHHELD, Played, run_episode
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.sampler import RolloutsLost, Sampler
-from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import Completion, FinishReason, Group, Outcome, Prompt, Reward, Sampling, Turn
@@ -154,8 +154,8 @@ def check_exact(
         assert not one or version in set().union(*sampled_by), position
     sent = replace(completion, rewards=(Reward(name="r", value=1.0, outcome=Outcome.SCORE),))
     (received,) = _over_the_wire(sent, start).completions
-    sequence = TrainingSequence(prompt_token_ids=start, completion=received, place=0, group=0)
-    row = make_row([sequence], prompt_tokens([sequence]), torch.device("cpu"))
+    sequence = TrainingSequence(prompt_token_ids=start, segment=received, place=0, group=0)
+    row = make_row([sequence], sampled_tokens([sequence]), torch.device("cpu"))
     assert list(zip(row.targets_T.tolist(), row.rollout_logprobs_T.tolist(), strict=True)) == expected
     assert row.versions_T.tolist() == [v for v, one in zip(versions, mask, strict=True) if one]
     assert row.tokens_R.tolist() == [*start, *tokens]
@@ -360,7 +360,7 @@ async def group_of(environment: Environment, engine: Sampler) -> tuple[Group, Ve
         worker_id="w",
         environment=environment,
         tokens=TOKENS,
-        scorer=EnvironmentRewards(verifier, config, metrics=metrics),
+        scorer=EnvironmentRewards(verifier, config.rewards, metrics=metrics, keeps_steps=False),
         sampling=Sampling(temperature=1.0, max_tokens=24),
         metrics=metrics,
         log=Log(pod="w"),

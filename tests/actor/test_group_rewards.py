@@ -44,9 +44,9 @@ async def scored(*texts: str, rewards: object) -> tuple[list[list[float]], list[
         config=VerifierConfig(workers=1),
     )
     config = small_config(rewards=rewards, verifier={"timeout_seconds": 5, "retries": 2})
-    register = partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer))
+    register = partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer, bench.programs))
     async with served_by(register, config) as channel:
-        completions = await VerifierClient(channel, config).score(
+        completions = await VerifierClient(channel, config.verifier, rewards=config.rewards).score(
             PROMPT, [completion(text) for text in texts]
         )
     return [[reward.value for reward in one.rewards] for one in completions], flaky.answers

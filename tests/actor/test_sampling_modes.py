@@ -134,9 +134,9 @@ def test_any_text_yields_an_answer_and_probabilities_that_sum_to_1(text: str, dr
 
 @pytest.mark.parametrize("piece", ["<answer", "<answer>", "<answer 1", "</answer>", "9.", "<answer p=1>x"])
 def test_long_hostile_text_is_parsed_quickly(piece: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     parse(piece * 100_000)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_candidate_is_drawn_by_cumulative_probability_worked_by_hand() -> None:
@@ -252,14 +252,14 @@ async def run_actor(
                 worker_id="w",
                 environment=SingleTurn(),
                 tokens=TOKENS,
-                scorer=VerifierClient(channel, config),
+                scorer=VerifierClient(channel, config.verifier, rewards=config.rewards),
                 sampling=Sampling(temperature=1.0, max_tokens=80),
                 training=training,
                 evaluating=evaluating,
                 metrics=Metrics(),
                 log=Log(pod="w"),
             ),
-            replay=ReplayClient(channel, config, worker_id="w"),
+            replay=ReplayClient(channel, config.rpc, worker_id="w"),
             places=FakePlaces(engine, capacity=2),
             served=served,
             max_groups=2,

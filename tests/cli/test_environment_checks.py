@@ -1,13 +1,16 @@
 """A user's own environment, tried when the run is validated."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from slipstream.cli.checks.context import needed_context
 from slipstream.cli.checks.environment import check_environment
-from slipstream.config import ConfigError, parse_config
+from slipstream.config import ConfigError, TinyModel, parse_config
 from slipstream.config.checks import check_config
 from slipstream.config.problem import Problem
+from slipstream.learner.policy.tiny_files import make_configuration, make_tokenizer
 
 MODULE = """
 print("imported")
@@ -95,6 +98,21 @@ def test_settings_that_need_plain_answers_are_refused() -> None:
     assert keys(configured(sections=verbalized)) == ["rollout.sampling", "evaluation.sampling"]
 
 
+def test_rewards_by_step_are_those_of_the_environment() -> None:
+    algorithm = {"algorithm": {"preset": "grpo", "supervision": "process"}}
+    by_turn = {"name": "progress", "kind": "environment"}
+    model = {"name": "steps", "kind": "process_reward", "path": "models/prm", "step_token": "x"}
+    custom = {"name": "own", "kind": "custom", "function": "module:name"}
+    for rewards, problems in (
+        ([by_turn, custom], []),
+        ([{**by_turn, "weight": 0.0}, custom], ["algorithm.supervision"]),
+        ([custom], ["algorithm.supervision"]),
+        ([by_turn, model], ["rewards.1.kind"]),
+    ):
+        sections = {**algorithm, "evaluation": {"reward": rewards[0]["name"]}}
+        assert keys(configured(rewards, sections=sections)) == problems
+
+
 def test_the_old_key_is_named_with_its_successor() -> None:
     with pytest.raises(ConfigError, match=r"rollout.environment: unknown key; it is `data.environment` here"):
         parse_config({"rollout": {"environment": "single_turn"}})
@@ -105,3 +123,171 @@ def test_the_parts_of_a_mixture_share_one_environment() -> None:
     for data in ({"kind": "mixture", "of": [part, part]}, {"kind": "judging", "of": part}):
         with pytest.raises(ConfigError, match=r"move it to data\.environment"):
             parse_config({"data": data})
+
+
+TOOLS = """
+def good(a: int) -> int:
+    "Return a number."
+    return a
+def untyped(a):
+    "Return it."
+"""
+
+
+def tool_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], function: str = "my_tools:good"
+) -> list[str]:
+    (tmp_path / "my_tools.py").write_text(TOOLS)
+    monkeypatch.chdir(tmp_path)
+    tools = {"kind": "chat_tools", "tools": [{"kind": "function", "function": function}]}
+    config = parse_config(
+        {
+            "model": model,
+            "rewards": [{"name": "exact_match"}],
+            "data": {"kind": "addition", "environment": tools},
+        }
+    )
+    return [str(problem) for problem in check_environment(config)]
+
+
+def chat_model(folder: Path, template: str | None) -> dict[str, Any]:
+    """Write a model directory whose tokenizer has a chat template."""
+    tokenizer = make_tokenizer(max_tokens=64)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    make_configuration(TinyModel(), tokenizer).save_pretrained(folder)
+    return {"path": str(folder)}
+
+
+OFFERS = "{{ tools | tojson if tools }}"
+APPENDS = (
+    "{% for m in messages %}{{ m.role + m.content }}{% for c in m.tool_calls or [] %}<tool_call>"
+    "{{ c.function | tojson }}</tool_call>{% endfor %}{{ eos_token }}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (OFFERS + APPENDS, None),
+        (APPENDS, "leaves tools out; take a model that is trained to call tools"),
+        (
+            OFFERS + "{{ messages | length }}" + APPENDS,
+            "changes earlier messages when new",
+        ),
+        (None, "has no chat template; set model.path to a chat model"),
+    ],
+)
+def test_the_chat_template_of_the_model_is_tried_with_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str | None, said: str | None
+) -> None:
+    found = tool_problems(tmp_path, monkeypatch, chat_model(tmp_path / "model", template))
+    if said is None:
+        assert found == []
+    else:
+        (problem,) = found
+        assert problem.startswith("data.environment: ")
+        assert said in problem
+
+
+def test_a_tiny_model_has_no_chat_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (problem,) = tool_problems(tmp_path, monkeypatch, {"tiny": {}})
+    assert problem.endswith("and the tiny model has no chat template; set model.path to a chat model")
+
+
+def test_a_tool_without_a_schema_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chat_model(tmp_path / "model", OFFERS + APPENDS)
+    (problem,) = tool_problems(tmp_path, monkeypatch, model, "my_tools:untyped")
+    assert problem == (
+        "data.environment.tools.0.function: the parameter `a` of untyped has no type; annotate it, for "
+        "example `a: int`"
+    )
+
+
+OPENENV = {"kind": "openenv", "url": "http://localhost:8000"}
+
+
+def openenv(sections: Any = (), **environment: Any) -> Any:
+    tree = {
+        "rewards": [{"name": "total_reward", "kind": "environment"}],
+        "evaluation": {"reward": "total_reward"},
+        "data": {"kind": "seeds", "prompt": "play", "environment": {**OPENENV, **environment}},
+    }
+    return parse_config({**tree, **dict(sections)})
+
+
+def test_an_openenv_environment_gives_rewards_of_fixed_names() -> None:
+    assert keys(openenv()) == []
+    rewards = [{"name": "solved", "kind": "environment"}]
+    assert keys(openenv({"rewards": rewards, "evaluation": {"reward": "solved"}})) == ["rewards.0.name"]
+
+
+def test_a_program_of_openenv_that_is_missing_is_named() -> None:
+    (problem,) = check_environment(openenv(url=None, command=["no-such-program", "{port}"]))
+    assert (problem.key, problem.reason) == (
+        "data.environment.command",
+        "there is no program 'no-such-program'",
+    )
+    assert list(check_environment(openenv())) == []
+
+
+def test_openenv_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.cli.checks.environment.find_spec", lambda name: None)
+    (problem,) = check_environment(openenv())
+    assert problem.remedy == "pip install '.[openenv]' in a clone of Slipstream"
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"command": ["serve", "{port}"]}, "names both `url` and `command`"),
+        ({"url": None}, "names neither `url` nor `command`"),
+        ({"url": None, "command": ["serve"]}, "has no `{port}`, and the server needs to know it"),
+        ({"url": "localhost:8000"}, "url"),
+        ({"start": "{a.b}"}, "has braces with more than a name in them; write `{name}` for a field"),
+        ({"observation": "{0}"}, "has braces with more than a name in them"),
+        ({"refused": "{"}, "in the text; write `{name}` for a field"),
+    ],
+)
+def test_openenv_settings_that_cannot_work(environment: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=r"data\.seeds\.environment\.openenv") as caught:
+        openenv(**environment)
+    assert reason in str(caught.value)
+
+
+def test_nobody_can_measure_prompts_to_which_the_environment_adds() -> None:
+    assert needed_context(openenv(), None) is None
+    assert needed_context(openenv(start=""), None) is not None
+
+
+def test_seeds_have_nothing_to_warm_up_on() -> None:
+    assert keys(openenv({"warmup": {"steps": 5}})) == ["warmup"]
+
+
+def verifiers(**environment: Any) -> Any:
+    section = {"kind": "verifiers", "python": sys.executable, "arguments": {"taskset": {"id": "sums"}}}
+    return parse_config(
+        {
+            "model": {"path": "/no/model"},
+            "rewards": [{"name": "total_reward", "kind": "environment"}],
+            "evaluation": {"reward": "total_reward"},
+            "data": {"kind": "addition", "environment": {**section, **environment}},
+        }
+    )
+
+
+def test_a_python_without_verifiers_is_named_with_the_command_that_installs_it() -> None:
+    (problem,) = check_environment(verifiers())
+    assert problem.key == "data.environment.python"
+    assert problem.remedy == f"{sys.executable} -m pip install verifiers==0.4.0"
+    (problem,) = check_environment(verifiers(python="/no/python"))
+    assert problem.reason == "there is no program '/no/python'"
+
+
+def test_verifiers_needs_a_chat_template_and_a_taskset() -> None:
+    config = verifiers()
+    tiny = config.model_copy(update={"model": parse_config({}).model})
+    (problem,) = check_environment(tiny)
+    assert problem.reason == "is `verifiers`, and the tiny model has no chat template"
+    with pytest.raises(ConfigError, match=r"has no taskset.id; name the taskset"):
+        verifiers(arguments={"id": "best-of-n"})

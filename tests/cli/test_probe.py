@@ -19,16 +19,13 @@ from slipstream.config.rewards import ExactMatchConfig
 from slipstream.records import Prompt
 from slipstream.replay.redis_server import RedisServer
 from slipstream.rpc.server import start_server
-from slipstream.telemetry.logs import Log
-from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2, learner_pb2_grpc, replay_pb2, replay_pb2_grpc
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import EachAnswer
-from slipstream.verifier.admission import AdmissionQueue
 from slipstream.verifier.reward import Answer, Reward, RewardFunction, Verdict
 from slipstream.verifier.rewards.exact_match import ExactMatch
-from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
+from verifier.scoring import Bench
 
 Output = pytest.CaptureFixture[str]
 NOWHERE = "127.0.0.1:1"
@@ -72,10 +69,8 @@ def verifier(
     """A verifier with these reward functions, or that of the configuration."""
     rewards: dict[str, Reward] = {name: EachAnswer(f) for name, f in (functions or {}).items()}
     rewards = rewards or {"exact_match": ExactMatch(ExactMatchConfig(name="exact_match"))}
-    scorer = Scorer(
-        rewards, queue=AdmissionQueue(64, metrics=Metrics()), metrics=Metrics(), log=Log(pod="verifier")
-    )
-    return server(partial(add_VerifierServicer_to_server, VerifierServicer(scorer)))
+    bench = Bench(rewards=rewards)
+    return server(partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer, bench.programs)))
 
 
 def found_at(config: RunConfig, **addresses: str) -> RunConfig:

@@ -63,6 +63,39 @@ def test_too_little_room_for_programs_is_told() -> None:
     assert refusal["reason"].startswith("1024 programs at a time of 65536 MiB need")
 
 
+TOOLS = {"kind": "chat_tools", "tools": [{"kind": "python", "memory_mib": 65_536}]}
+
+
+def test_the_tool_python_needs_the_walls_and_the_room_of_its_programs() -> None:
+    async def bare() -> Report:
+        return Report(active=("rlimits", "landlock"), missing={"seccomp": "the kernel has none"})
+
+    async def walls() -> Report:
+        return Report(active=("rlimits", "seccomp", "landlock"))
+
+    tree = {"data": {"kind": "addition", "environment": TOOLS}, "verifier": {"workers": 1024}}
+    (wall,) = refusals(parse_config(tree), bare)
+    assert wall["key"] == "verifier.isolation.require"
+    (room,) = refusals(parse_config(tree), walls)
+    assert room["reason"].startswith("1024 programs at a time of 65536 MiB need")
+
+
+def test_validation_asks_the_verifier_about_the_tool_python_alone() -> None:
+    asked: list[str] = []
+
+    def ask(request: str) -> dict[str, Any]:
+        asked.append(request)
+        return {
+            "refusals": [{"key": "verifier.workers", "reason": "too many", "here": True}],
+            "unread": {},
+            "left": 0,
+        }
+
+    config = parse_config({"data": {"kind": "addition", "environment": TOOLS}})
+    (problem,) = check_verifier(config, if_missing="note", ask=ask)
+    assert (problem.key, len(asked)) == ("verifier.workers", 1)
+
+
 def test_a_ground_truth_that_only_the_parser_rejects_is_named_with_its_prompt() -> None:
     truths = {"p1": "\\frac{1}{2}", "p2": "x +", "p3": "12"}
     bad, left = unread("math", [(prompt, truth, {}) for prompt, truth in truths.items()])

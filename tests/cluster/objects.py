@@ -1,4 +1,4 @@
-"""The objects of a release as the chart makes them: one learner, two pools, and the services."""
+"""The objects of a release as the chart makes them: one learner, two pools, actors, and the services."""
 
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -11,6 +11,7 @@ PODS = {
     "learner": (f"{FULL}-learner-0",),
     "rollout/steady": (f"{PLAIN}-7d9f8b6c5-x2x4z", f"{PLAIN}-7d9f8b6c5-9kq7m"),
     "rollout/spot": (f"{KEDA}-5c6d7f8b9-ab12c",),
+    "actor": (f"{FULL}-actor-5d8c7b6f9-qqqq1", f"{FULL}-actor-5d8c7b6f9-qqqq2"),
     "verifier": (f"{FULL}-verifier-6f7c8d9b4-tttt1",),
     "replay": (f"{FULL}-replay-7b8c9d6f5-rrrr1",),
     "redis": (f"{FULL}-redis-0",),
@@ -22,6 +23,7 @@ def release(*, instance: str = "run1", namespace: str = "team") -> dict[str, lis
     deployments = [
         workload(PLAIN, "rollout", 2, pool="steady"),
         workload(KEDA, "rollout", 1, pool="spot"),
+        workload(f"{FULL}-actor", "actor", 2),
         workload(f"{FULL}-verifier", "verifier", 1),
         workload(f"{FULL}-replay", "replay", 1),
     ]
@@ -36,7 +38,7 @@ def release(*, instance: str = "run1", namespace: str = "team") -> dict[str, lis
             autoscaler(f"{FULL}-verifier", f"{FULL}-verifier", 1, 4),
             autoscaler("of-somebody-else", "another", 1, 2),
         ],
-        "scaledobjects": [scaled_object(KEDA, 0, 8)],
+        "scaledobjects": [scaled_object(KEDA, 0, 8), scaled_object(f"{FULL}-actor", 2, 16)],
     }
     for item in [*deployments, *stateful, *pods]:
         item["metadata"]["labels"]["app.kubernetes.io/instance"] = instance

@@ -42,6 +42,7 @@ def circle(cluster: FakeKubernetes) -> Iterator[None]:
     """Every pod of the release with its page: of three rollouts one is behind and one serves nothing yet."""
     rollouts = (*PODS["rollout/steady"], *PODS["rollout/spot"])
     metrics = dict(zip(rollouts, map(rollout, (12, 10, -1)), strict=True))
+    metrics |= {pod: Metrics() for pod in PODS["actor"]}
     for title, page in (("learner", learner()), ("verifier", Metrics()), ("replay", replay())):
         metrics[PODS[title][0]] = page
     with contextlib.ExitStack() as stack:

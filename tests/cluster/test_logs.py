@@ -98,7 +98,7 @@ def test_what_no_pod_is_called_is_refused_with_what_there_is(
     command: Command, capsys: Output, target: str
 ) -> None:
     assert command("logs", target) == 2
-    known = "learner, rollout/spot, rollout/steady, verifier, replay, redis"
+    known = "learner, rollout/spot, rollout/steady, actor, verifier, replay, redis"
     assert f"no pod of {target}; its pods are of {known}" in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ Output = pytest.CaptureFixture[str]
 LEARNER, MEMORY = f"{FULL}-learner", f"{FULL}-paused"
 REMEMBERED = "slipstream.dev/paused-replicas"
 RUNNING = {PLAIN: 2, KEDA: 1, LEARNER: 1}
-STAY = {f"{FULL}-verifier": 1, f"{FULL}-replay": 1, f"{FULL}-redis": 1}
+STAY = {f"{FULL}-actor": 2, f"{FULL}-verifier": 1, f"{FULL}-replay": 1, f"{FULL}-redis": 1}
 STOPPED = dict.fromkeys(RUNNING, 0)
 
 
@@ -26,7 +26,7 @@ def test_a_pause_frees_the_gpus_and_leaves_the_services(
     assert command("pause") == 0
     assert cluster.replicas() == STOPPED | STAY
     left = {pod["metadata"]["name"] for pod in cluster.objects["pods"]}
-    assert left == {name for title in ("verifier", "replay", "redis") for name in PODS[title]}
+    assert left == {name for title in ("actor", "verifier", "replay", "redis") for name in PODS[title]}
     assert cluster.maps[MEMORY] == {PLAIN: "2", LEARNER: "1"}
     assert annotations(cluster) == {KEDA_HOLDS: "0", REMEMBERED: "autoscaled"}
     printed = capsys.readouterr().out

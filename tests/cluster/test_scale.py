@@ -50,7 +50,10 @@ def test_the_only_pool_needs_no_name(cluster: FakeKubernetes, command: Command) 
         (("rollout", "3"), "several pools; choose one of rollout/spot, rollout/steady"),
         (("rollout/fast", "3"), "no pool 'fast'; it has rollout/spot, rollout/steady"),
         (("learner", "3"), "cannot scale learner: it is one job of a fixed number of ranks"),
-        (("actor", "3"), "cannot scale actor: it waits for no GPU; set its replicas in the values"),
+        (
+            ("actor", "3"),
+            "cannot scale actor: it waits for no GPU; set its replicas or its bounds in the values",
+        ),
         (("verifier", "3"), "cannot scale verifier: it has an autoscaler of its own"),
         (("replay", "2"), "cannot scale replay: it holds no state"),
         (("redis", "2"), "cannot scale redis: there is one"),

@@ -37,6 +37,7 @@ def test_the_table_reads_well_at_a_hundred_columns(
         "filtered 4",
         "rollout/steady 2/2 –",
         "rollout/spot 1/1 KEDA 0 to 8, pressure 1.25",
+        "actor 2/2 KEDA 2 to 16",
         "verifier 1/1 HPA 1 to 4",
         "redis 1/1 –",
     ):
@@ -90,7 +91,7 @@ def test_the_json_has_every_number(cluster: FakeKubernetes, command: Command, ca
     assert (status["release"]["name"], status["version"], status["announced"]) == ("run1", 12, 12)
     assert status["ledger"]["groups"]["trained"] == 90
     assert status["autoscalers"][KEDA]["pressure"] == 1.25
-    assert status["autoscalers"].keys() == {KEDA, f"{FULL}-verifier"}
+    assert status["autoscalers"].keys() == {KEDA, f"{FULL}-actor", f"{FULL}-verifier"}
     assert status["failures"] == {}
 
 

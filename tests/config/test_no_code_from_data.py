@@ -10,7 +10,9 @@ from slipstream.config.unique_keys import UniqueKeys
 
 PACKAGE = Path(__file__).resolve().parents[2] / "services/slipstream"
 PROGRAM = "sandbox/program.py"
-"""The process of a program that a model wrote: to execute code is its purpose, inside the sandbox."""
+NOTEBOOK = "sandbox/notebook.py"
+"""These two run in the process of a program that a model wrote: to execute code is its purpose, inside the
+sandbox."""
 PICKLING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 BUILTINS = {"eval", "exec", "compile"}
 METHODS = {
@@ -61,7 +63,8 @@ def test_no_module_can_turn_data_into_code_but_the_process_of_a_program() -> Non
         for path in modules()
     }
     assert {path: calls for path, calls in users.items() if calls} == {
-        PROGRAM: ["compile", "compile", "eval", "exec"]
+        NOTEBOOK: ["compile", "compile", "compile", "exec", "exec"],
+        PROGRAM: ["compile", "compile", "eval", "exec"],
     }
 
 

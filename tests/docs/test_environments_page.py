@@ -15,6 +15,7 @@ from slipstream.actor.episode_run import Played, run_episode
 from slipstream.cli.checks.environment import check_environment
 from slipstream.config import parse_config
 from slipstream.config.checks import check_config
+from slipstream.config.openenv import VALUES
 from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import Turn
 from slipstream.tokens import Tokens
@@ -26,7 +27,7 @@ TOKENS = Tokens(make_tokenizer(max_tokens=64), context_tokens=64, max_new_tokens
 
 async def play(*answers: str) -> Played:
     """Play the environment of the page on `1+1=`; the policy gives these answers."""
-    (code,) = blocks(PAGE, "python")
+    code, *_ = blocks(PAGE, "python")
     names: dict[str, Any] = {}
     exec(code, names)
     turns = list(answers)
@@ -56,12 +57,40 @@ async def test_the_environment_of_the_page_gives_a_second_try() -> None:
 
 
 def test_the_configuration_of_the_page_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,), (section,) = blocks(PAGE, "python"), blocks(PAGE, "yaml")
+    (code, *_), (section, *_) = blocks(PAGE, "python"), blocks(PAGE, "yaml")
     (tmp_path / "my_environments.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     config = parse_config(yaml.safe_load(section))
     problems = [*check_config(config), *check_environment(config)]
     assert [str(problem) for problem in problems if problem.severity == "error"] == []
+
+
+def test_the_configuration_of_rewards_by_turn_is_valid() -> None:
+    section, *others = map(yaml.safe_load, blocks(PAGE, "yaml"))
+    (by_turn,) = [each for each in others if "supervision" in each.get("algorithm", {})]
+    problems = check_config(parse_config({**section, **by_turn}))
+    assert [str(problem) for problem in problems if problem.severity == "error"] == []
+
+
+def test_the_configuration_of_openenv_is_valid_but_for_its_program() -> None:
+    (section,) = [text for text in blocks(PAGE, "yaml") if "kind: openenv" in text]
+    config = parse_config(yaml.safe_load(section))
+    problems = [*check_config(config), *check_environment(config)]
+    errors = [problem.reason for problem in problems if problem.severity == "error"]
+    assert errors == ["there is no program '/opt/number-env/bin/uvicorn'"]
+
+
+def test_the_configuration_of_verifiers_is_valid_but_for_its_python() -> None:
+    (section,) = [text for text in blocks(PAGE, "yaml") if "kind: verifiers" in text]
+    config = parse_config(yaml.safe_load(section))
+    problems = [*check_config(config), *check_environment(config)]
+    errors = [problem.reason for problem in problems if problem.severity == "error"]
+    assert errors == ["there is no program '/opt/verifiers/bin/python'"]
+
+
+def test_every_reward_of_openenv_is_in_its_table() -> None:
+    rewards = table(PAGE, "reward of the kind `environment`")
+    assert [row.strip("`") for row in rewards] == list(VALUES)
 
 
 def test_every_member_of_the_table_is_one_of_an_episode() -> None:
@@ -71,5 +100,5 @@ def test_every_member_of_the_table_is_one_of_an_episode() -> None:
     episode = Episode(prompt(), (1,), sample=sample, tokens=Numbers(), bounds=EpisodeBounds(max_tokens=4))
     public = {name for name, _ in inspect.getmembers(episode) if not name.startswith("_")}
     listed = {re.findall(r"`(?:await )?(\w+)", member)[0] for member in table(PAGE, "member")}
-    assert len(listed) == 8
+    assert len(listed) == 9
     assert listed <= public

@@ -76,3 +76,15 @@ def test_unknown_tasks_and_parameters_are_errors() -> None:
 def test_a_prompt_of_another_task_is_an_error_and_no_score() -> None:
     with pytest.raises(ValueError, match="is not of reasoning_gym"):
         score(Prompt(prompt_id="p", task="t", text="q", answer="1"), answer("1"))
+
+
+@pytest.mark.long
+def test_every_task_of_the_package_has_puzzles_that_its_scorer_judges() -> None:
+    from reasoning_gym.factory import DATASETS
+
+    without_answer = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
+    for task in sorted(set(DATASETS) - {"composite"}):  # it needs parameters
+        prompt, written = make_source(ReasoningGymData(task=task, size=20), seed=1).demonstration(0)
+        right, empty = score(prompt, answer(written)), score(prompt, answer(""))
+        assert 0 <= empty < 1, task
+        assert right == (empty if task in without_answer and not written else 1.0), task

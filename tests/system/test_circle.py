@@ -84,7 +84,7 @@ def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_kille
             os.kill(run.pod("rollout-0")["pid"], signal.SIGKILL)
             killed_at = run.version()
             run.wait_until("ten steps more", lambda: run.version() >= killed_at + 10)
-            assert "worker left worker=rollout-0" in run.log("learner")
+            assert "rollout left rollout=rollout-0" in run.log("learner")
             run.interrupt()
             assert run.finish(seconds=STOP_SECONDS) == 0, run.said()
     assert_closed(run)

@@ -9,10 +9,12 @@ from random import Random
 import grpc
 
 from slipstream.actor.directory import keep_looking
+from slipstream.actor.environment import Environment
 from slipstream.actor.environment_rewards import EnvironmentRewards
+from slipstream.actor.environments import EnvironmentResources, open_environment
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.loop import Actor
-from slipstream.actor.own_environment import episode_bounds, load_environment
+from slipstream.actor.own_environment import episode_bounds
 from slipstream.actor.replay_client import ReplayClient
 from slipstream.actor.reward_log import RewardLog
 from slipstream.actor.rollouts import Rollouts
@@ -26,6 +28,7 @@ from slipstream.actor.self_judge import with_self_judges
 from slipstream.actor.step_labels import label_stage, with_step_labels
 from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config import RunConfig
+from slipstream.config.sections.run import EvaluationConfig
 from slipstream.config.stages import SampledStage
 from slipstream.records import Sampling
 from slipstream.rpc.channel import open_channel
@@ -50,34 +53,40 @@ async def main(pod: Pod) -> None:
         metrics=pod.metrics,
         log=pod.log,
     )
-    client = ReplayClient(replay, config, worker_id=pod.name)
-    actor = Actor(
-        sampler=make_group_sampler(pod, rollouts, verifier),
-        places=rollouts,
-        replay=client,
-        served=served,
-        max_groups=config.actor.max_groups,
-        group_timeout_seconds=config.rollout.group_timeout_seconds,
-        heartbeat_seconds=config.replay.heartbeat_seconds,
-        metrics=pod.metrics,
-        log=pod.log,
+    client = ReplayClient(replay, config.rpc, worker_id=pod.name)
+    tokens = load_engine_tokens(config, config.model.directory())
+    resources = EnvironmentResources(
+        config=config, tokens=tokens, verifier=verifier, metrics=pod.metrics, log=pod.log
     )
-    pod.announce("")  # an actor serves nothing
     try:
-        async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(keep_looking(client, rollouts, pod.log))
-            await actor.run(pod.stop, drain_seconds=config.actor.drain_seconds)
-            looking.cancel()
+        async with open_environment(config.data.environment, resources) as environment:
+            actor = Actor(
+                sampler=make_group_sampler(pod, rollouts, verifier, environment, tokens),
+                places=rollouts,
+                replay=client,
+                served=served,
+                max_groups=config.actor.max_groups,
+                group_timeout_seconds=config.rollout.group_timeout_seconds,
+                heartbeat_seconds=config.replay.heartbeat_seconds,
+                metrics=pod.metrics,
+                log=pod.log,
+            )
+            pod.announce("")  # an actor serves nothing
+            async with asyncio.TaskGroup() as tasks:
+                looking = tasks.create_task(keep_looking(client, rollouts, pod.log))
+                await actor.run(pod.stop, drain_seconds=config.actor.drain_seconds)
+                looking.cancel()
     finally:
         await rollouts.close()
         for channel in (replay, verifier):
             await channel.close(None)
 
 
-def make_group_sampler(pod: Pod, rollouts: Rollouts, verifier: grpc.aio.Channel) -> GroupSampler:
+def make_group_sampler(
+    pod: Pod, rollouts: Rollouts, verifier: grpc.aio.Channel, environment: Environment, tokens: Tokens
+) -> GroupSampler:
     """Wire what turns a lease into a scored group."""
     config = pod.config
-    tokens = load_engine_tokens(config, config.model.directory())
     sampling = Sampling(
         temperature=config.rollout.temperature,
         max_tokens=config.rollout.max_new_tokens,
@@ -85,7 +94,11 @@ def make_group_sampler(pod: Pod, rollouts: Rollouts, verifier: grpc.aio.Channel)
     )
     anywhere = rollouts.anywhere()
     scorer = with_self_judges(
-        VerifierClient(verifier, config), config, sampler=anywhere, tokens=tokens, metrics=pod.metrics
+        VerifierClient(verifier, config.verifier, rewards=config.rewards),
+        config.rewards,
+        sampler=anywhere,
+        tokens=tokens,
+        metrics=pod.metrics,
     )
     scorer = with_step_labels(
         scorer,
@@ -94,19 +107,28 @@ def make_group_sampler(pod: Pod, rollouts: Rollouts, verifier: grpc.aio.Channel)
         tokens=tokens,
         sampling=replace(sampling, top_logprobs=0),
     )
-    scorer = EnvironmentRewards(scorer, config, metrics=pod.metrics)
+    scorer = EnvironmentRewards(
+        scorer,
+        config.rewards,
+        metrics=pod.metrics,
+        keeps_steps=not config.data.environment.has_turns,
+    )
     return GroupSampler(
         worker_id=pod.name,
-        environment=load_environment(config.data.environment),
-        bounds=episode_bounds(config.data.environment, max_new_tokens=config.rollout.max_new_tokens),
+        environment=environment,
+        bounds=episode_bounds(
+            config.data.environment,
+            max_new_tokens=config.rollout.max_new_tokens,
+            context_tokens=tokens.context_tokens,
+        ),
         tokens=tokens,
         scorer=RewardLog(scorer, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         sampling=sampling,
         metrics=pod.metrics,
         log=pod.log,
         training=training_mode(config, tokens, worker=pod.name),
-        evaluating=evaluation_mode(config, worker=pod.name),
-        seed=None if label_stage(config) is None else config.seed,
+        evaluating=evaluation_mode(config.evaluation, seed=config.seed, worker=pod.name),
+        seed=None if label_stage(config.stages) is None else config.seed,
     )
 
 
@@ -121,12 +143,11 @@ def training_mode(config: RunConfig, tokens: Tokens, *, worker: str) -> Sampling
     return VerbalizedSampling(candidates=rollout.candidates, draw=draw)
 
 
-def evaluation_mode(config: RunConfig, *, worker: str) -> SamplingMode:
+def evaluation_mode(evaluation: EvaluationConfig, *, seed: int, worker: str) -> SamplingMode:
     """Return the sampling mode of held-out prompts."""
-    evaluation = config.evaluation
     if evaluation.sampling == "plain":
         return PlainSampling()
-    draw = Random(f"{config.seed}/{worker}/verbalized").random
+    draw = Random(f"{seed}/{worker}/verbalized").random
     return VerbalizedSampling(candidates=evaluation.candidates, draw=draw)
 
 

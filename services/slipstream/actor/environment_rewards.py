@@ -1,11 +1,10 @@
 """The reward `environment`: a value that the environment of an episode gave under the name of the reward."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slipstream.actor.verifier_client import Scorer
-from slipstream.config import RunConfig
-from slipstream.config.rewards import EnvironmentRewardConfig
+from slipstream.config.rewards import EnvironmentRewardConfig, RewardConfig
 from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.telemetry.metrics import Metrics
 
@@ -14,12 +13,18 @@ class EnvironmentRewards:
     """Scores by another scorer, and adds the values of the environment where the configuration lists them.
 
     Invariant: a completion that its environment withheld is not scored, and keeps the reason.
+    The verifier's scores of steps are dropped where an environment of several turns may set the answer: they
+    are steps of a text that is not that of the tokens.
     """
 
-    def __init__(self, scorer: Scorer, config: RunConfig, *, metrics: Metrics) -> None:
+    def __init__(
+        self, scorer: Scorer, rewards: Sequence[RewardConfig], *, metrics: Metrics, keeps_steps: bool
+    ) -> None:
+        """`keeps_steps`: whether the verifier's steps are steps of the tokens, as with single turns."""
         self._scorer = scorer
-        self._order = {reward.name: position for position, reward in enumerate(config.rewards)}
-        self._names = [r.name for r in config.rewards if isinstance(r, EnvironmentRewardConfig)]
+        self._order = {reward.name: position for position, reward in enumerate(rewards)}
+        self._names = [r.name for r in rewards if isinstance(r, EnvironmentRewardConfig)]
+        self._keeps_steps = keeps_steps
         self._metrics = metrics
         for name in self._names:
             for outcome in Outcome:
@@ -38,17 +43,18 @@ class EnvironmentRewards:
         ]
 
     def _with_values(self, scored: Completion, from_environment: Sequence[Reward]) -> Completion:
+        if not self._keeps_steps:
+            scored = replace(scored, rewards=tuple(replace(reward, steps=()) for reward in scored.rewards))
         if scored.withheld or not self._names:
             return scored
-        values = {reward.name: reward.value for reward in from_environment}
+        values = {reward.name: reward for reward in from_environment}
         vector = [*scored.rewards, *(self._reward(name, values) for name in self._names)]
         return replace(scored, rewards=tuple(sorted(vector, key=lambda reward: self._order[reward.name])))
 
-    def _reward(self, name: str, values: dict[str, float]) -> Reward:
-        outcome, detail = Outcome.SCORE, ""
-        if name not in values:
-            outcome = Outcome.ERROR
-            others = ", ".join(sorted(values)) or "none"
-            detail = f"the environment set no episode.rewards[{name!r}]; it set: {others}"
-        self._metrics.count("scores_total", reward=name, outcome=outcome.value)
-        return Reward(name=name, value=values.get(name, 0.0), outcome=outcome, detail=detail)
+    def _reward(self, name: str, values: Mapping[str, Reward]) -> Reward:
+        others = ", ".join(sorted(values)) or "none"
+        detail = f"the environment set no episode.rewards[{name!r}]; it set: {others}"
+        missing = Reward(name=name, value=0.0, outcome=Outcome.ERROR, detail=detail)
+        reward = values.get(name, missing)
+        self._metrics.count("scores_total", reward=name, outcome=reward.outcome.value)
+        return reward

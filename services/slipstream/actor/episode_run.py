@@ -7,7 +7,7 @@ sampling failed                             the same error: the group is given u
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -16,7 +16,8 @@ from traceback import extract_tb
 from typing import Literal, get_args
 
 from slipstream.actor.environment import Environment, Episode, EpisodeBounds, EpisodeFull, Sample, TextTokens
-from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward
+from slipstream.actor.transcript import Transcript
+from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward, StepReward
 
 WITHHELD = "environment"
 """Name of the failed reward of an episode that is withheld."""
@@ -40,21 +41,32 @@ class OwnTime:
 
     def __init__(self, seconds: float | None) -> None:
         self.timeout = asyncio.timeout(seconds)
+        self._left: float | None = None
+        self._pauses = 0
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time stand still."""
-        end = self.timeout.when()
-        if end is None or self.timeout.expired():
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        left = end - loop.time()
-        self.timeout.reschedule(None)
+        """Let the time stand still until the last of the contexts that are open together ends."""
+        self._pauses += 1
+        if self._pauses == 1:
+            self._stop()
         try:
             yield
         finally:
-            self.timeout.reschedule(loop.time() + left)
+            self._pauses -= 1
+            if not self._pauses:
+                self._go_on()
+
+    def _stop(self) -> None:
+        end = self.timeout.when()
+        if end is not None and not self.timeout.expired():
+            self._left = end - asyncio.get_running_loop().time()
+            self.timeout.reschedule(None)
+
+    def _go_on(self) -> None:
+        if self._left is not None:
+            self.timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+            self._left = None
 
 
 async def run_episode(
@@ -91,13 +103,14 @@ async def run_episode(
 
 
 def _played(episode: Episode, ending: Ending, failure: str = "") -> Played:
-    completion = episode.transcript.completion()
-    if episode.full or episode.turn_was_cut:  # a turn that its own bound cut does not cut the episode
-        reason = FinishReason.LENGTH if episode.full else FinishReason.STOP
-        completion = replace(completion, finish_reason=reason)
+    used = [each for each in episode.segments if each.token_ids] or episode.segments[:1]
+    first, *later = used
+    # a turn that its own bound cut does not cut the episode
+    reason = FinishReason.LENGTH if episode.full or episode.was_cut else FinishReason.STOP
+    completion = replace(first.completion(tuple(each.segment() for each in later)), finish_reason=reason)
     text = episode.text if episode.answer is None or failure else episode.answer
     rewards = tuple(
-        Reward(name=name, value=float(value), outcome=Outcome.SCORE)
+        Reward(name=name, value=float(value), outcome=Outcome.SCORE, steps=_steps(episode, name, used))
         for name, value in episode.rewards.items()
         if not failure
     )
@@ -105,6 +118,16 @@ def _played(episode: Episode, ending: Ending, failure: str = "") -> Played:
         rewards = (Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=failure),)
     return Played(
         completion=replace(completion, text=text, rewards=rewards), turns=episode.turns, ending=ending
+    )
+
+
+def _steps(episode: Episode, name: str, segments: Sequence[Transcript]) -> tuple[StepReward, ...]:
+    """Return the rewards by turn of one name, as steps of the completion of these segments."""
+    places = {id(segment): place for place, segment in enumerate(segments)}
+    return tuple(
+        StepReward(value=each.value, text_end=0, token_end=each.token_end, segment=places[id(each.segment)])
+        for each in episode.turn_rewards.get(name, ())
+        if each.token_end
     )
 
 
@@ -116,6 +139,12 @@ def _unusable(episode: Episode) -> str:
     if answer is not None and not isinstance(answer, str):
         return f"gave a {type(answer).__name__} as episode.answer, which must be a text"
     rewards: dict[str, object] = {**episode.rewards}
+    for name, by_turn in episode.turn_rewards.items():
+        if by_turn and episode.rewards.get(name) != sum(each.value for each in by_turn):
+            return (
+                f"set episode.rewards[{name!r}] after episode.reward({name!r}, ...); give a reward by "
+                "turn, or one of the episode, and not both under one name"
+            )
     for name, value in rewards.items():
         if not isinstance(value, int | float) or not isfinite(value):
             return f"gave {value!r} as episode.rewards[{name!r}], which must be a finite number"

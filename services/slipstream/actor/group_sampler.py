@@ -84,7 +84,7 @@ class GroupSampler:
         completions = answers[: lease.group_size]
         if lease.purpose is Purpose.TRAINING:
             for completion in completions:
-                self._metrics.observe("completion_tokens", sum(completion.mask), kind="generated")
+                self._metrics.observe("completion_tokens", completion.sampled, kind="generated")
         return Generated(prompt_token_ids=prompt_token_ids, completions=tuple(completions))
 
     async def score(self, lease: Lease, generated: "Generated") -> Group:
@@ -152,7 +152,7 @@ class GroupSampler:
         self._metrics.count("episodes_total", outcome=played.ending)
         self._metrics.observe("episode_turns", played.turns)
         self._metrics.count("completions_total", finish_reason=completion.finish_reason.value)
-        self._metrics.observe("completion_versions", len({span.version for span in completion.spans}))
-        if completion.engines > 1:
+        self._metrics.observe("completion_versions", len(completion.versions))
+        if any(segment.engines > 1 for segment in completion.segments):
             self._metrics.count("completions_continued_total")
         return completion

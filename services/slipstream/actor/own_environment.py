@@ -1,15 +1,23 @@
-"""Makes the environment that a run names: `single_turn`, or a class of the user."""
+"""Makes an environment of the kind `custom`: a class of the user."""
 
 import inspect
 from typing import Any
 
-from slipstream.actor.environment import Environment, EpisodeBounds, SingleTurn
+from slipstream.actor.environment import Environment, EpisodeBounds
 from slipstream.config import ConfigError
-from slipstream.config.data import CustomEnvironment, EnvironmentConfig
+from slipstream.config.environments import (
+    CustomEnvironment,
+    EnvironmentConfig,
+    ProgramEnvironment,
+    SingleTurnEnvironment,
+)
 from slipstream.config.problem import Problem
+from slipstream.config.verifiers import VerifiersEnvironment
 from slipstream.functions import FunctionMissing, load_function
 
 KEY = "data.environment"
+MANY_SEGMENTS = (ProgramEnvironment, VerifiersEnvironment)
+"""Environments with several conversations in an episode."""
 CALLED_AS = (
     "it is a class with `async def run(self, episode)`, made once per actor as Name(**arguments); "
     "docs/environments.md describes it"
@@ -24,7 +32,7 @@ class EnvironmentUnusable(ValueError):
         self.problem = problem
 
 
-def load_environment(config: EnvironmentConfig) -> Environment:
+def load_environment(config: CustomEnvironment) -> Environment:
     """Return the environment of an actor. Errors: ConfigError with the key at fault."""
     try:
         return make_environment(config)
@@ -32,10 +40,8 @@ def load_environment(config: EnvironmentConfig) -> Environment:
         raise ConfigError(str(error), [error.problem]) from error
 
 
-def make_environment(config: EnvironmentConfig) -> Environment:
+def make_environment(config: CustomEnvironment) -> Environment:
     """Return the environment. Errors: EnvironmentUnusable."""
-    if not isinstance(config, CustomEnvironment):
-        return SingleTurn()
     cls = _class_of(config)
     try:
         inspect.signature(cls).bind(**config.arguments)
@@ -54,12 +60,19 @@ def make_environment(config: EnvironmentConfig) -> Environment:
     return made
 
 
-def episode_bounds(config: EnvironmentConfig, *, max_new_tokens: int) -> EpisodeBounds:
-    """Return the bounds of an episode. `max_new_tokens`: most tokens of a completion."""
-    if not isinstance(config, CustomEnvironment):
+def episode_bounds(
+    config: EnvironmentConfig, *, max_new_tokens: int, context_tokens: int | None = None
+) -> EpisodeBounds:
+    """Return the bounds of an episode.
+
+    `max_new_tokens`: most tokens of a completion; `context_tokens`: most with a prompt, None for no bound.
+    """
+    if isinstance(config, SingleTurnEnvironment):
         return EpisodeBounds(max_tokens=max_new_tokens)
     return EpisodeBounds(
         max_tokens=max_new_tokens,
+        context_tokens=context_tokens,
+        max_segments=config.max_segments if isinstance(config, MANY_SEGMENTS) else 1,
         turn_tokens=config.turn_tokens,
         max_turns=config.max_turns,
         seconds=config.seconds,

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import grpc
 
-from slipstream.config import RunConfig
+from slipstream.config.sections.services import RpcConfig
 from slipstream.records import Group, InsertOutcome, Lease, ListedRollout
-from slipstream.rpc import codec
+from slipstream.rpc import codec, replay_codec
 from slipstream.rpc.channel import call_with_growing_deadline
 from slipstream.v1 import replay_pb2
 from slipstream.v1.replay_pb2_grpc import ReplayStub
@@ -29,14 +29,14 @@ class ReplayClient:
     def __init__(
         self,
         channel: grpc.aio.Channel,
-        config: RunConfig,
+        config: RpcConfig,
         *,
         worker_id: str,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._stub = ReplayStub(channel)
-        self._answer_seconds = config.rpc.answer_seconds
-        self._timeout = config.rpc.timeout_seconds
+        self._answer_seconds = config.answer_seconds
+        self._timeout = config.timeout_seconds
         self._patience = patience_seconds
         self._worker_id = worker_id
         self._request_id = ""
@@ -67,7 +67,7 @@ class ReplayClient:
 
         response = await self._ask("lease", ask, give_up_after=self._timeout)
         self._request_id, self._attempts = "", 0
-        return [codec.lease_from_proto(lease) for lease in response.leases]
+        return [replay_codec.lease_from_proto(lease) for lease in response.leases]
 
     async def rollouts(self) -> list[ListedRollout]:
         """Return the rollouts that take requests."""
@@ -76,7 +76,7 @@ class ReplayClient:
             lambda seconds: self._stub.ListRollouts(replay_pb2.ListRolloutsRequest(), timeout=seconds),
             give_up_after=self._timeout,
         )
-        return [codec.listed_rollout_from_proto(each) for each in response.rollouts]
+        return [replay_codec.listed_rollout_from_proto(each) for each in response.rollouts]
 
     async def renew(
         self, leases: Sequence[Lease], *, serving_version: int, scoring_failure: str, give_up_after: float
@@ -118,7 +118,7 @@ class ReplayClient:
             lambda seconds: self._stub.InsertGroup(request, timeout=seconds),
             give_up_after=self._patience,
         )
-        return codec.insert_outcome_from_proto(response.outcome)
+        return replay_codec.insert_outcome_from_proto(response.outcome)
 
     async def _ask(self, what: str, ask: Callable[[float], Awaitable[T]], *, give_up_after: float) -> T:
         return await call_with_growing_deadline(

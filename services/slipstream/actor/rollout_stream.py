@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from slipstream.records import Chunk, RolloutStatus, Turn
-from slipstream.rpc import codec
+from slipstream.rpc import sampling_codec
 from slipstream.rpc.channel import with_idle_timeout
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.background import BackgroundTask
@@ -160,7 +160,7 @@ class RolloutStream:
         reason = "the rollout closed the stream"
         try:
             async for message in with_idle_timeout(self._call, silence_seconds=self._silence_seconds):
-                self._on_status(codec.rollout_status_from_proto(message.status))
+                self._on_status(sampling_codec.rollout_status_from_proto(message.status))
                 for chunk in message.chunks:
                     self._take(chunk)
                 if message.status.draining:  # the stream ends once its last chunks have arrived
@@ -182,7 +182,7 @@ class RolloutStream:
         elif message.probabilities:
             self._end(message.id, list(message.probabilities))
         else:
-            chunk = codec.chunk_from_proto(message)
+            chunk = sampling_codec.chunk_from_proto(message)
             if isinstance(chunk, Turn):
                 self._end(message.id, chunk)
             else:

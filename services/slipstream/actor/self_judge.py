@@ -13,8 +13,8 @@ from math import isfinite
 
 from slipstream.actor.sampler import Sampler
 from slipstream.actor.verifier_client import Scorer
-from slipstream.config import ConfigError, RunConfig
-from slipstream.config.rewards import SelfJudgeConfig
+from slipstream.config import ConfigError
+from slipstream.config.rewards import RewardConfig, SelfJudgeConfig
 from slipstream.prompts.judge_question import judge_question
 from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.telemetry.metrics import Metrics
@@ -90,9 +90,9 @@ class WithSelfJudges:
 
 
 def with_self_judges(
-    verifier: Scorer, config: RunConfig, *, sampler: Sampler, tokens: Tokens, metrics: Metrics
+    verifier: Scorer, rewards: Sequence[RewardConfig], *, sampler: Sampler, tokens: Tokens, metrics: Metrics
 ) -> Scorer:
-    """Return a scorer that adds the self-judges of a run to the verifier. Errors: ConfigError."""
+    """Return a scorer that adds the self-judges among the rewards to the verifier. Errors: ConfigError."""
     judges = [
         (
             index,
@@ -100,7 +100,7 @@ def with_self_judges(
                 reward, sampler=sampler, tokens=tokens, metrics=metrics, key=f"rewards.{index}.verdicts"
             ),
         )
-        for index, reward in enumerate(config.rewards)
+        for index, reward in enumerate(rewards)
         if isinstance(reward, SelfJudgeConfig)
     ]
     return WithSelfJudges(verifier, judges, metrics=metrics) if judges else verifier

@@ -19,7 +19,7 @@ from slipstream.actor.steps import with_token_ends
 from slipstream.actor.transcript import Transcript
 from slipstream.actor.verifier_client import Scorer
 from slipstream.config import RunConfig
-from slipstream.config.stages import StepLabelsStage
+from slipstream.config.stages import Stage, StepLabelsStage
 from slipstream.prompts.steps import steps_with_ends
 from slipstream.records import Completion, Prompt, Reward, Sampling, StepReward, Turn
 from slipstream.tokens import PromptTooLong, Tokens
@@ -130,7 +130,7 @@ def with_step_labels(
     sampling: Sampling,
 ) -> Scorer:
     """Return a scorer that labels steps too, if the run is a `step_labels` stage."""
-    stage = label_stage(config)
+    stage = label_stage(config.stages)
     if stage is None:
         return scorer
     return StepLabels(
@@ -144,9 +144,9 @@ def with_step_labels(
     )
 
 
-def label_stage(config: RunConfig) -> StepLabelsStage | None:
+def label_stage(stages: Sequence[Stage]) -> StepLabelsStage | None:
     """Return the stage that labels steps; None if the run has none."""
-    return next((stage for stage in config.stages if isinstance(stage, StepLabelsStage)), None)
+    return next((stage for stage in stages if isinstance(stage, StepLabelsStage)), None)
 
 
 def _reward_of(answer: Completion, name: str) -> Reward:

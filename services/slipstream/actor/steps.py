@@ -12,13 +12,21 @@ def with_token_ends(completion: Completion, decode: Callable[[Sequence[int]], st
 
     A step ends with the first token whose text reaches the end of the step. The last step ends with the
     completion, so that it includes the end-of-sequence token. `decode` returns the text of token ids, and
-    must be the function that decoded the completion.
+    must be the function that decoded the completion. Steps that have token ends already, those of an
+    environment's rewards by turn, keep them.
     """
-    if not any(reward.steps for reward in completion.rewards):
+    if not any(_needs_ends(reward) for reward in completion.rewards):
         return completion
     prefixes = _Prefixes(completion.token_ids, decode)
-    rewards = tuple(replace(reward, steps=_placed(reward, prefixes)) for reward in completion.rewards)
+    rewards = tuple(
+        replace(reward, steps=_placed(reward, prefixes)) if _needs_ends(reward) else reward
+        for reward in completion.rewards
+    )
     return replace(completion, rewards=rewards)
+
+
+def _needs_ends(reward: Reward) -> bool:
+    return any(not step.token_end for step in reward.steps)
 
 
 class _Prefixes(Sequence[int]):

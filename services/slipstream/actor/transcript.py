@@ -1,24 +1,29 @@
-"""The tokens of an episode: sampled turns and observations become one completion."""
+"""The tokens of an episode: sampled turns and observations become one segment of a completion."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from slipstream.records import (
     Completion,
     FinishReason,
     RoutedExperts,
+    Segment,
     TopLogprobs,
     Turn,
+    TurnEnd,
     VersionSpan,
 )
 
 
 @dataclass(slots=True)
 class Transcript:
-    """An unfinished completion: sampled turns, and observation tokens of the environment between them.
+    """An unfinished segment: sampled turns, and observation tokens of the environment between them.
 
     Invariant: a token that the policy sampled keeps the id, logprob and version of its turn.
     """
 
+    prompt_token_ids: tuple[int, ...] | None = None
+    """The prompt before the first turn, if it is not the prompt of the group."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
@@ -27,9 +32,11 @@ class Transcript:
     routed_experts: RoutedExperts | None = None
     top_logprobs: TopLogprobs | None = None
     engines: int = 1
+    turn_ends: list[TurnEnd] = field(default_factory=list)
 
-    def add(self, turn: Turn) -> None:
-        """Append a turn that the policy sampled."""
+    def add(self, turn: Turn, *, number: int | None = None) -> None:
+        """Append a turn that the policy sampled. `number`: turns of the episode that ended before it; None:
+        those of this segment."""
         offset = len(self.token_ids)
         self.token_ids += turn.token_ids
         self.logprobs += turn.logprobs
@@ -41,6 +48,8 @@ class Transcript:
         self._route(turn.routed_experts)
         first, later = self.top_logprobs, turn.top_logprobs
         self.top_logprobs = first.followed_by(later) if first and later else later or first
+        ended = len(self.turn_ends) if number is None else number
+        self.turn_ends.append(TurnEnd(number=ended, token_end=len(self.token_ids)))
 
     def observe(self, token_ids: tuple[int, ...]) -> None:
         """Append tokens of the environment, with mask 0, logprob 0 and the version of the turn before.
@@ -55,18 +64,30 @@ class Transcript:
         self.mask += [0] * len(token_ids)
         self._extend(self.spans[-1].version, offset, len(self.token_ids))
 
-    def completion(self) -> Completion:
-        """Return the finished completion, without text and rewards."""
-        return Completion(
-            token_ids=tuple(self.token_ids),
-            logprobs=tuple(self.logprobs),
-            mask=tuple(self.mask),
-            spans=tuple(self.spans),
-            finish_reason=self.finish_reason,
-            routed_experts=self.routed_experts,
-            top_logprobs=self.top_logprobs,
-            engines=self.engines,
-        )
+    def completion(self, later_segments: tuple[Segment, ...] = ()) -> Completion:
+        """Return the finished completion of which this is the first segment, without text and rewards."""
+        fields = self._fields()
+        if not later_segments:  # the order of the tokens is that of sampling
+            del fields["turn_ends"]
+        return Completion(**fields, later_segments=later_segments)
+
+    def segment(self) -> Segment:
+        """Return the finished segment."""
+        return Segment(**self._fields())
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "prompt_token_ids": self.prompt_token_ids,
+            "token_ids": tuple(self.token_ids),
+            "logprobs": tuple(self.logprobs),
+            "mask": tuple(self.mask),
+            "spans": tuple(self.spans),
+            "finish_reason": self.finish_reason,
+            "routed_experts": self.routed_experts,
+            "top_logprobs": self.top_logprobs,
+            "engines": self.engines,
+            "turn_ends": tuple(self.turn_ends),
+        }
 
     def _route(self, later: RoutedExperts | None) -> None:
         """Append the experts of a turn; tokens of earlier turns keep the experts of their own turn."""

@@ -1,31 +1,76 @@
-"""Make an environment once, as an actor does: `python -m slipstream.actor.try_environment SECTION`.
+"""Make an environment once, as an actor does: `python -m slipstream.actor.try_environment SECTION [MODEL]`.
 
-SECTION is `data.environment` of a run in JSON. The last line of the standard output is the problem in JSON,
-or null. What the user's module prints goes to standard error.
+SECTION is `data.environment` of a run in JSON, MODEL the directory of the policy's tokenizer; without it the
+chat template is not checked. The last line of the standard output is the problem in JSON, or null. What the
+user's module prints goes to standard error.
 """
 
 import contextlib
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from slipstream.actor.adapters.try_verifiers import verifiers_problem
+from slipstream.actor.chat_tools import ToolResources, make_chat_tools, make_tools
 from slipstream.actor.own_environment import EnvironmentUnusable, make_environment
-from slipstream.config.data import EnvironmentConfig
+from slipstream.actor.program.command import missing_program
+from slipstream.config.environments import (
+    ChatToolsEnvironment,
+    CustomEnvironment,
+    EnvironmentConfig,
+    ProgramEnvironment,
+)
+from slipstream.config.problem import Problem
+from slipstream.config.verifiers import VerifiersEnvironment
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.tokens import load_tokens
+from slipstream.v1.verifier_pb2 import RunProgramRequest, RunProgramResponse
 
 
-def main(section: str) -> int:
+def main(section: str, model: str = "") -> int:
     """Print why the environment of a section cannot be made; return the exit status."""
-    problem = None
     with contextlib.redirect_stdout(sys.stderr):
-        try:
-            make_environment(TypeAdapter(EnvironmentConfig).validate_json(section))
-        except EnvironmentUnusable as error:
-            problem = asdict(error.problem)
-    print(json.dumps(problem))
+        problem = _problem(TypeAdapter(EnvironmentConfig).validate_json(section), model)
+    print(json.dumps(problem and asdict(problem)))
     return 0
 
 
+def _problem(config: EnvironmentConfig, model: str) -> Problem | None:
+    if isinstance(config, ProgramEnvironment):
+        return missing_program(config, Path.cwd())
+    if isinstance(config, VerifiersEnvironment):
+        return verifiers_problem(config)
+    try:
+        _make(config, model)
+    except EnvironmentUnusable as error:
+        return error.problem
+    return None
+
+
+def _make(config: EnvironmentConfig, model: str) -> None:
+    """Make an environment of the user's code. Errors: EnvironmentUnusable."""
+    if isinstance(config, CustomEnvironment):
+        make_environment(config)
+    elif isinstance(config, ChatToolsEnvironment) and model:
+        make_chat_tools(config, load_tokens(Path(model), max_new_tokens=1), _resources())
+    elif isinstance(config, ChatToolsEnvironment):
+        make_tools(config, _resources())
+
+
+class _NoPrograms:
+    """Stands for the verifier: tools are made here, and not called."""
+
+    async def run(self, request: RunProgramRequest) -> RunProgramResponse:
+        raise AssertionError("a tool was called")
+
+
+def _resources() -> ToolResources:
+    return ToolResources(programs=_NoPrograms(), metrics=Metrics(), log=Log(pod="try", level="error"))
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import grpc
 
-from slipstream.config import RunConfig
+from slipstream.config.rewards import RewardConfig
+from slipstream.config.sections.verifier import VerifierConfig
 from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_with_retries
@@ -32,12 +33,15 @@ class VerifierClient:
     answers are retried. The cache of the verifier keeps that cheap.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, config: VerifierConfig, *, rewards: Sequence[RewardConfig]
+    ) -> None:
+        """`rewards`: those of the run, also the ones that the actor computes."""
         self._stub = VerifierStub(channel)
-        self._timeout = config.verifier.timeout_seconds
-        self._tries = config.verifier.retries + 1
-        self._has_rewards = any(reward.facts.by_verifier for reward in config.rewards)
-        self._whole_groups = any(reward.sees_group() for reward in config.rewards)
+        self._timeout = config.timeout_seconds
+        self._tries = config.retries + 1
+        self._has_rewards = any(reward.facts.by_verifier for reward in rewards)
+        self._whole_groups = any(reward.sees_group() for reward in rewards)
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
         """Return the completions with their reward vectors, all withheld if the verifier refuses the prompt.
@@ -79,7 +83,7 @@ class VerifierClient:
             prompt=codec.prompt_to_proto(prompt),
             answers=[
                 verifier_pb2.Answer(
-                    text=c.text, tokens=len(c.token_ids), finish_reason=codec.FINISH_REASONS[c.finish_reason]
+                    text=c.text, tokens=c.tokens, finish_reason=codec.FINISH_REASONS[c.finish_reason]
                 )
                 for c in completions
             ],

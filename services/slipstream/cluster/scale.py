@@ -10,7 +10,7 @@ from slipstream.cluster.release import Release, Workload
 
 NOT_SCALED: Mapping[str, str] = {
     "learner": "it is one job of a fixed number of ranks; set those in the values, and upgrade",
-    "actor": "it waits for no GPU; set its replicas in the values, and upgrade",
+    "actor": "it waits for no GPU; set its replicas or its bounds in the values, and upgrade",
     "verifier": "it has an autoscaler of its own; set its bounds in the values, and upgrade",
     "teacher": "it has an autoscaler of its own; set its replicas or its bounds in the values, and upgrade",
     "replay": "it holds no state and waits for no GPU; set its replicas in the values, and upgrade",

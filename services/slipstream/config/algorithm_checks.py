@@ -252,8 +252,8 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
         yield Problem(
             key="algorithm.supervision",
             reason="is process, and no reward with a weight scores steps",
-            remedy="add a reward of the kind process_reward, or of the kind custom that returns "
-            "Verdict.steps",
+            remedy="add a reward of the kind process_reward, of the kind custom that returns Verdict.steps, "
+            "or of the kind environment that the environment gives by turn",
         )
 
 

@@ -11,6 +11,7 @@ from pydantic import (
     model_validator,
 )
 
+from slipstream.config.environments import EnvironmentConfig, SingleTurnEnvironment
 from slipstream.config.hub import HubAccess
 from slipstream.config.paths import HomePath
 from slipstream.config.problem import Invalid
@@ -18,34 +19,6 @@ from slipstream.config.problem import Invalid
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class SingleTurnEnvironment(_Strict):
-    """The policy answers each prompt once."""
-
-    kind: Literal["single_turn"] = "single_turn"
-    """Name of the kind."""
-
-
-class CustomEnvironment(_Strict):
-    """An environment of your own, of one turn or several: docs/environments.md."""
-
-    kind: Literal["custom"] = "custom"
-    """Name of the kind."""
-    function: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
-    """Where the class is: `package.module:Name`, which each actor imports."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of the class by name."""
-    turn_tokens: int | None = Field(None, ge=1)
-    """Most tokens of one turn; null: as many as rollout.max_new_tokens leaves."""
-    max_turns: int = Field(10, ge=1)
-    """Most turns of an episode. The episode ends when the environment asks for a further one."""
-    seconds: float = Field(60.0, gt=0)
-    """Longest time that the environment may take in an episode, without the time of sampling. After it the
-    completion is withheld."""
-
-
-EnvironmentConfig = Annotated[SingleTurnEnvironment | CustomEnvironment, Field(discriminator="kind")]
 
 
 class _Source(_Strict):
@@ -166,6 +139,18 @@ class ReasoningGymData(_Source):
     """Number of puzzles; a tenth of the distinct puzzles is held out, chosen by a hash."""
 
 
+class SeedsData(_Source):
+    """One prompt with a further seed each time, for an environment that draws its start from the seed: it is
+    the field `seed` of the prompt."""
+
+    kind: Literal["seeds"] = "seeds"
+    """Name of the kind."""
+    prompt: str = Field(min_length=1)
+    """Text of every prompt."""
+    size: int = Field(10_000, ge=2)
+    """Number of seeds, from 0; the first tenth of them, at most 2,048, is held out."""
+
+
 class JudgingData(_Source):
     """`46 for 12+34=?` → `yes`: is this answer right? It is the right answer, or has one digit changed."""
 
@@ -184,7 +169,16 @@ class JudgingData(_Source):
         return self
 
 
-TaskData = AdditionData | CountdownData | SortDigitsData | JudgingData | FileData | HubData | ReasoningGymData
+TaskData = (
+    AdditionData
+    | CountdownData
+    | SortDigitsData
+    | JudgingData
+    | FileData
+    | HubData
+    | ReasoningGymData
+    | SeedsData
+)
 
 
 class MixtureData(_Source):
@@ -202,7 +196,7 @@ class MixtureData(_Source):
 
 
 def _require_no_environment(*parts: TaskData) -> None:
-    if any(isinstance(part.environment, CustomEnvironment) for part in parts):
+    if any(not isinstance(part.environment, SingleTurnEnvironment) for part in parts):
         raise Invalid(
             "a part of this data has an environment of its own, and all its parts share one",
             remedy="move it to data.environment",

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from slipstream.config.data import CustomEnvironment
+from slipstream.config.data import SeedsData, parts
+from slipstream.config.environments import SingleTurnEnvironment
+from slipstream.config.openenv import VALUES, OpenEnvEnvironment
 from slipstream.config.problem import Problem
-from slipstream.config.rewards import EnvironmentRewardConfig
+from slipstream.config.rewards import EnvironmentRewardConfig, ProcessRewardConfig
 from slipstream.config.schema import RunConfig
 from slipstream.config.stages import StepLabelsStage
 
@@ -13,20 +15,29 @@ KEY: Final = "data.environment"
 
 
 def _rewards(config: RunConfig) -> Iterator[Problem]:
-    if isinstance(config.data.environment, CustomEnvironment):
-        return
+    environment = config.data.environment
     for position, reward in enumerate(config.rewards):
-        if isinstance(reward, EnvironmentRewardConfig):
+        if not isinstance(reward, EnvironmentRewardConfig):
+            continue
+        if not environment.has_turns:
             yield Problem(
                 key=f"rewards.{position}.kind",
                 reason=f"is `environment`, and {KEY} is `single_turn`, which gives no rewards",
                 remedy=f"name your environment in {KEY}, or take another reward",
             )
+        elif isinstance(environment, OpenEnvEnvironment) and reward.name not in VALUES:
+            yield Problem(
+                key=f"rewards.{position}.name",
+                reason=f"is {reward.name!r}, and {KEY} is `openenv`, which gives no value of this name",
+                remedy=f"name one of {', '.join(VALUES)}",
+            )
 
 
 def _turns(config: RunConfig) -> Iterator[Problem]:
     environment, budget = config.data.environment, config.rollout.max_new_tokens
-    if isinstance(environment, CustomEnvironment) and (environment.turn_tokens or 0) > budget:
+    if isinstance(environment, SingleTurnEnvironment):
+        return
+    if (environment.turn_tokens or 0) > budget:
         yield Problem(
             key=f"{KEY}.turn_tokens",
             reason=f"is {environment.turn_tokens}, and a whole completion has at most {budget} tokens "
@@ -37,27 +48,53 @@ def _turns(config: RunConfig) -> Iterator[Problem]:
 
 def _plain_answers(config: RunConfig) -> Iterator[Problem]:
     """Check settings that need the text of an answer to be the text of its tokens."""
-    if not isinstance(config.data.environment, CustomEnvironment):
+    if not config.data.environment.has_turns:
         return
+    kind = config.data.environment.kind
     for section in ("rollout", "evaluation"):
         if getattr(config, section).sampling == "verbalized":
             yield Problem(
                 key=f"{section}.sampling",
-                reason=f"is `verbalized`, and {KEY} is `custom`: an episode has no candidates to choose from",
+                reason=f"is `verbalized`, and {KEY} is `{kind}`: an episode has no candidates to choose from",
                 remedy="set it to `plain`",
             )
-    if config.algorithm.supervision == "process":
-        yield Problem(
-            key="algorithm.supervision",
-            reason=f"is `process`, and {KEY} is `custom`: the steps of an answer that the environment sets "
-            "are no tokens of the completion",
-            remedy="set it to `outcome`",
-        )
+    yield from _rewards_by_step(config)
     if any(isinstance(stage, StepLabelsStage) for stage in config.stages):
         yield Problem(
             key=KEY,
-            reason="is `custom`, and a stage `step_labels` continues answers without their environment",
+            reason=f"is `{kind}`, and a stage `step_labels` continues answers without their environment",
             remedy="set it to `single_turn`",
+        )
+
+
+def _rewards_by_step(config: RunConfig) -> Iterator[Problem]:
+    """Check that the rewards by step are those of the environment: its answer is no text of tokens."""
+    if config.algorithm.supervision == "outcome":
+        return
+    weighted = [(position, reward) for position, reward in enumerate(config.rewards) if reward.weight]
+    for position, reward in weighted:
+        if isinstance(reward, ProcessRewardConfig):
+            yield Problem(
+                key=f"rewards.{position}.kind",
+                reason=f"is `process_reward`, and {KEY} is not `single_turn`: the steps of an answer that "
+                "the environment sets are no tokens of the completion",
+                remedy="take a reward of the kind environment, given by episode.reward(name, value)",
+            )
+    if not any(isinstance(reward, EnvironmentRewardConfig) for _, reward in weighted):
+        yield Problem(
+            key="algorithm.supervision",
+            reason=f"is `process`, and {KEY} is not `single_turn`: only a reward of the kind `environment` "
+            "can score its turns, and none has a weight",
+            remedy="add one, and give it by episode.reward(name, value), or set supervision to `outcome`",
+        )
+
+
+def _imitation(config: RunConfig) -> Iterator[Problem]:
+    if config.warmup is not None and any(isinstance(part, SeedsData) for part in parts(config.data)):
+        yield Problem(
+            key="warmup",
+            reason="imitates demonstrations, and data of the kind `seeds` has none",
+            remedy="leave it out, or run `slipstream warmup` on a file of demonstrations first",
         )
 
 
@@ -65,4 +102,5 @@ ENVIRONMENT_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] 
     _rewards,
     _turns,
     _plain_answers,
+    _imitation,
 )

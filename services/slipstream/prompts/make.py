@@ -12,6 +12,7 @@ from slipstream.config.data import (
     JudgingData,
     MixtureData,
     ReasoningGymData,
+    SeedsData,
     SortDigitsData,
 )
 from slipstream.prompts.addition import Addition
@@ -21,6 +22,7 @@ from slipstream.prompts.generated import GeneratedSource
 from slipstream.prompts.gym import gym_source
 from slipstream.prompts.hub import load_hub
 from slipstream.prompts.judging import JudgingSource
+from slipstream.prompts.seeds import SeedsSource
 from slipstream.prompts.sort_digits import SortDigits
 from slipstream.prompts.source import PromptSource
 from slipstream.records import Prompt
@@ -93,6 +95,10 @@ def _gym(data: ReasoningGymData, seed: int) -> PromptSource:
     return gym_source(data, seed=seed)
 
 
+def _seeds(data: SeedsData, seed: int) -> PromptSource:
+    return SeedsSource(data.prompt, size=data.size, seed=seed)
+
+
 def _judging(data: JudgingData, seed: int) -> PromptSource:
     return JudgingSource(make_source(data.of, seed=seed), prompt=data.prompt, answers=data.answers, seed=seed)
 
@@ -110,4 +116,5 @@ SOURCES: Mapping[str, Callable[[Any, int], PromptSource]] = {
     "file": _file,
     "hub": _hub,
     "reasoning_gym": _gym,
+    "seeds": _seeds,
 }

@@ -185,6 +185,37 @@ TABLE: dict[str, Metric] = {
         help="Turns that the policy sampled in one episode.",
         buckets=(1, 2, 3, 4, 5, 6, 8, 10, 16, 32, 64),
     ),
+    "tool_calls_total": Metric(
+        kind="counter",
+        help="Calls of tools by the policy, by tool and outcome: ok, failed, timeout, arguments (refused by "
+        "the tool), unavailable (by no fault of the call), unreadable or unknown. The tool of the last two "
+        "is empty.",
+        labels=("tool", "outcome"),
+    ),
+    "tool_call_seconds": Metric(
+        kind="histogram",
+        help="Time of one call of a tool.",
+        labels=("tool",),
+        buckets=(0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100),
+    ),
+    "programs_running": Metric(kind="gauge", help="Programs of the environment `program` that run now."),
+    "program_exits_total": Metric(
+        kind="counter",
+        help="Programs that have ended, by end: the exit status zero or nonzero, a signal, or killed because "
+        "of its time, a failed start or lost sampling.",
+        labels=("end",),
+    ),
+    "program_requests_total": Metric(
+        kind="counter",
+        help="Requests at the OpenAI-compatible endpoint, by endpoint and HTTP status.",
+        labels=("endpoint", "status"),
+    ),
+    "program_request_seconds": Metric(
+        kind="histogram",
+        help="Time from a request at the OpenAI-compatible endpoint to its answer, sampling included.",
+        labels=("endpoint",),
+        buckets=SECONDS,
+    ),
     "completions_continued_total": Metric(
         kind="counter", help="Completions that a further rollout continued after the loss of one."
     ),
@@ -245,6 +276,14 @@ TABLE: dict[str, Metric] = {
     "sandbox_servers_lost_total": Metric(
         kind="counter",
         help="Fork servers of the sandbox that were lost while they ran a program, and replaced.",
+    ),
+    "programs_total": Metric(
+        kind="counter",
+        help="Programs of the policy that the tool python ran, by how they ended.",
+        labels=("end",),
+    ),
+    "program_seconds": Metric(
+        kind="histogram", help="Time to run one program of the policy, waiting included.", buckets=SECONDS
     ),
     "isolation_layer": Metric(
         kind="gauge", help="1 for each layer of isolation that is active around programs.", labels=("layer",)

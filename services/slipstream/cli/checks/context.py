@@ -47,6 +47,8 @@ def needed_context(config: RunConfig, model: ModelFiles | None) -> Need | None:
     """Return the longest sequence of a run; None if prompts or tokenizer cannot be read on this machine."""
     if any(isinstance(stage, SampledStage) for stage in config.stages):
         return None  # such a stage may add the text of a judge to a prompt, which is not measured here
+    if config.data.environment.own_prompts:
+        return None
     length = _length(config, model)
     if length is None:
         return None

@@ -1,36 +1,97 @@
-"""Check that actors can make the user's own environment, in a child process."""
+"""Check that actors can make the environment: a user's own is made in a child process."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from slipstream.cli.checks.chat import has_chat_template
 from slipstream.config import RunConfig
-from slipstream.config.data import CustomEnvironment
+from slipstream.config.environments import (
+    ChatToolsEnvironment,
+    ProgramEnvironment,
+    SingleTurnEnvironment,
+)
+from slipstream.config.openenv import OpenEnvEnvironment
 from slipstream.config.problem import Problem
+from slipstream.config.verifiers import VerifiersEnvironment
 
 PROGRAM: Final = "slipstream.actor.try_environment"
 LIMIT_SECONDS: Final = 120.0
 """Time for the imports of the user's modules."""
-KEY: Final = "data.environment.function"
+KEY: Final = "data.environment"
 
 
 def check_environment(config: RunConfig) -> Iterator[Problem]:
-    """Yield the problem of an environment of the kind `custom` that cannot be made."""
+    """Yield the problems of an environment of the user: a class, a tool or a program that cannot be used."""
     environment = config.data.environment
-    if isinstance(environment, CustomEnvironment):
-        yield from _tried(environment.model_dump_json(), str(Path.cwd()))
+    if isinstance(environment, SingleTurnEnvironment):
+        return
+    if isinstance(environment, OpenEnvEnvironment):
+        yield from _openenv(environment)
+        return
+    path = config.model.path
+    if isinstance(environment, ChatToolsEnvironment | VerifiersEnvironment) and _lacks_template(path):
+        yield Problem(
+            key=KEY,
+            reason=f"is `{environment.kind}`, and {_whose(path)} has no chat template",
+            remedy="set model.path to a chat model",
+        )
+        return
+    model = str(path) if path is not None and has_chat_template(path) else ""
+    yield from _tried(environment.model_dump_json(), model, str(Path.cwd()))
+    if isinstance(environment, ProgramEnvironment):
+        yield from _without_chat(config)
+
+
+def _openenv(environment: OpenEnvEnvironment) -> Iterator[Problem]:
+    if find_spec("websockets") is None:
+        yield Problem(
+            key="data.environment.kind",
+            reason="is `openenv`, and the package websockets is not installed",
+            remedy="pip install '.[openenv]' in a clone of Slipstream",
+        )
+    if environment.command is not None and shutil.which(environment.command[0]) is None:
+        yield Problem(
+            key="data.environment.command",
+            reason=f"there is no program {environment.command[0]!r}",
+            remedy="install it, or give its path, for example of uvicorn in the environment's own venv",
+        )
+
+
+def _lacks_template(path: Path | None) -> bool:
+    """Return whether a model has no chat template; no for one that is not on this machine."""
+    return path is None or (path.is_dir() and not has_chat_template(path))
+
+
+def _whose(path: Path | None) -> str:
+    return "the tiny model" if path is None else f"the tokenizer in {path}"
+
+
+def _without_chat(config: RunConfig) -> Iterator[Problem]:
+    """Note that the endpoint cannot serve chats, which matters if the program asks for them."""
+    path = config.model.path
+    if not _lacks_template(path):
+        return
+    yield Problem(
+        key="data.environment",
+        reason=f"{_whose(path)} has no chat template, so /chat/completions refuses each request",
+        remedy="let the program call /completions, or set model.path to a model with one",
+        severity="note",
+    )
 
 
 @lru_cache(maxsize=8)
-def _tried(section: str, folder: str) -> tuple[Problem, ...]:
+def _tried(section: str, model: str, folder: str) -> tuple[Problem, ...]:
     """Return what the child process says; stages of a run often have the same environment."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", PROGRAM, section],
+            [sys.executable, "-m", PROGRAM, section, model],
             cwd=folder,
             capture_output=True,
             text=True,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from slipstream.cli.checks.prompts import looked_at
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
+from slipstream.config.environments import python_tools
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import GroundTruth, RewardSection
 from slipstream.prompts import make_source
@@ -41,7 +42,8 @@ def check_verifier(
 
     Without `prompts`, the data is not on this machine, and no ground truth is read.
     """
-    if not any(reward.needs_trial() for reward in config.rewards):
+    programs = python_tools(config.data.environment)
+    if not programs and not any(reward.needs_trial() for reward in config.rewards):
         return
     request = json.dumps({"config": given_tree(config), "truths": _truths(config) if prompts else {}})
     try:

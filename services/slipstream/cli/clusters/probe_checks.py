@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from slipstream.config import RunConfig
 from slipstream.records import Lease, Ledger, Outcome
-from slipstream.rpc import codec
+from slipstream.rpc import codec, replay_codec
 from slipstream.rpc.channel import call_with_retries, open_channel
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
@@ -155,7 +155,7 @@ async def _stats(probe: Probe, stub: Any) -> tuple[Ledger, int]:
     """Return the ledger and the announced version."""
     request = replay_pb2.GetStatsRequest()
     answer = await probe.ask("GetStats", lambda: stub.GetStats(request, timeout=CALL_SECONDS))
-    return codec.ledger_from_proto(answer.ledger), int(answer.version)
+    return replay_codec.ledger_from_proto(answer.ledger), int(answer.version)
 
 
 def _check_ledger(ledger: Ledger) -> None:
@@ -177,7 +177,7 @@ async def _lease(probe: Probe, stub: Any, worker: str) -> Lease | None:
     while True:
         answer = await probe.ask("LeasePrompts", lambda: stub.LeasePrompts(request, timeout=CALL_SECONDS))
         if answer.leases:
-            lease = codec.lease_from_proto(answer.leases[0])
+            lease = replay_codec.lease_from_proto(answer.leases[0])
             _say("ok", "lease", f"{lease.group_id}, prompt {lease.prompt.prompt_id}")
             return lease
         now, _ = await _stats(probe, stub)

@@ -17,7 +17,7 @@ async def read_ledger(address: str, config: RpcConfig) -> Ledger | None:
         import grpc
 
         from slipstream.rpc.channel import open_channel
-        from slipstream.rpc.codec import ledger_from_proto
+        from slipstream.rpc.replay_codec import ledger_from_proto
         from slipstream.v1 import replay_pb2, replay_pb2_grpc
 
         async with open_channel(address, config) as channel:

@@ -12,6 +12,7 @@ from slipstream.cli.release.quantity import size_of
 from slipstream.cli.release.release import MODELS, Release, below
 from slipstream.config.checks import Problem, derived_numbers
 from slipstream.config.data import HubData, ReasoningGymData, parts
+from slipstream.config.environments import python_tools
 from slipstream.config.learner_memory import LearnerMemory, learner_memory, models_beside
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.hub.safetensors_header import ModelSize, model_size
@@ -171,13 +172,23 @@ def _redis(release: Release) -> Iterator[Problem]:
 
 
 def _programs(release: Release) -> Iterator[Problem]:
-    """The memory limit of a verifier holds a program of code_tests, or the verifier refuses to start."""
+    """The memory limit of a verifier holds a program of a model, or the verifier refuses to start."""
     limit = _memory_limit(release.values["verifier"])
-    for position, reward in enumerate(release.config.rewards):
-        if isinstance(reward, CodeTestsConfig) and limit is not None and reward.memory_mib * MIB >= limit:
+    config = release.config
+    programs = {
+        f"rewards.{position}.memory_mib": reward.memory_mib
+        for position, reward in enumerate(config.rewards)
+        if isinstance(reward, CodeTestsConfig)
+    }
+    programs |= {
+        f"memory_mib of the tool {tool.name}": tool.memory_mib
+        for tool in python_tools(config.data.environment)
+    }
+    for key, memory_mib in programs.items():
+        if limit is not None and memory_mib * MIB >= limit:
             yield Problem(
-                key=f"rewards.{position}.memory_mib",
-                reason=f"is {reward.memory_mib}, and a verifier may have {limit // MIB} MiB in all",
+                key=key,
+                reason=f"is {memory_mib}, and a verifier may have {limit // MIB} MiB in all",
                 remedy="lower it, or raise verifier.resources.limits.memory",
             )
 

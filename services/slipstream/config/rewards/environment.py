@@ -6,7 +6,8 @@ from slipstream.config.rewards.base import Facts, RewardSection
 
 
 class EnvironmentRewardConfig(RewardSection):
-    """The value that the environment gave under the name of this reward: `episode.rewards[name]`.
+    """The value that the environment gave under the name of this reward: `episode.rewards[name]`, or the sum
+    of its rewards by turn, `episode.reward(name, value)`.
 
     Needs `data.environment` of the kind `custom`. Actors compute it. An episode without the value is
     withheld.
@@ -20,7 +21,7 @@ class EnvironmentRewardConfig(RewardSection):
         libraries=(),
         sees_group=False,
         reads_lengths=False,
-        scores_steps=False,
+        scores_steps=True,
     )
 
     kind: Literal["environment"] = "environment"

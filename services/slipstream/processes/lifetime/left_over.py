@@ -43,6 +43,11 @@ def left_over(
     return marked - set(spare) - {os.getpid(), ancestor}
 
 
+def carrying(mark: bytes) -> set[int]:
+    """Return the living processes that have these bytes in the environment with which they were started."""
+    return {pid for pid in living() if mark in _environment(pid)}
+
+
 def kill_all(pids: Collection[int]) -> None:
     """Send SIGKILL to each process that still exists."""
     for pid in pids:

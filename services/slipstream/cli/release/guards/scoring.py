@@ -42,10 +42,12 @@ def rewards(release: Release) -> Iterator[Problem]:
     runtime = release.values["verifier"]["runtimeClassName"]
     required = value_of(release.run, "verifier.isolation.require", ["landlock"])
     sandboxed = re.search("gvisor|runsc", runtime) is not None
-    if _rewards_in(release, "sandbox") and sandboxed and "landlock" in required:
+    tools = value_of(release.run, "data.environment.tools", [])
+    programs = _rewards_in(release, "sandbox") or any(tool.get("kind") == "python" for tool in tools)
+    if programs and sandboxed and "landlock" in required:
         yield Problem(
             key="values verifier.runtimeClassName",
-            reason=f"is {runtime}, which has no Landlock, and the run demands Landlock for code_tests",
+            reason=f"is {runtime}, which has no Landlock, and the run demands Landlock for the programs",
             remedy="set the run's verifier.isolation.require to [rlimits, seccomp, gvisor]",
         )
 

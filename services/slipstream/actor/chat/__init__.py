@@ -1,0 +1,1 @@
+"""Conversations by the policy's chat template: messages into tokens, sampled tokens into messages."""

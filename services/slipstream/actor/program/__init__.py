@@ -1,0 +1,9 @@
+"""Agents of the user as child processes: they sample from the policy by an OpenAI-compatible endpoint.
+
+environment   one episode: a session at the endpoint, and a child process that has its key
+endpoint      the HTTP server of an actor; FastAPI is imported here
+sessions      whose request it is, and how many there may be
+chat, text    from a request of /chat/completions and of /completions to a turn of the policy
+child         the process: its environment variables, its folder, its output and its end
+record        what the rewards see of an episode
+"""

@@ -1,0 +1,266 @@
+"""The OpenAI-compatible endpoint of an actor: /v1/chat/completions, /v1/completions and /v1/models.
+
+    request ── session by URL and key ── body, bounded ── parameters ── turn of the episode ── answer
+                     401                     413, 408        400              400, 503
+
+Each wait has a bound: the body `BODY_SECONDS`, a turn the deadline of its group. A client that goes away ends
+its request, and with it the sampling.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from slipstream.actor.chat.template import SeamBroken
+from slipstream.actor.environment import EpisodeFull
+from slipstream.actor.program.parameters import changed
+from slipstream.actor.program.refusal import Refusal
+from slipstream.actor.program.requests import ChatRequest, TextRequest, parse, read_body, tools_of
+from slipstream.actor.program.responses import (
+    Spell,
+    chat_chunks,
+    chat_completion,
+    models,
+    text_chunks,
+    text_completion,
+)
+from slipstream.actor.program.sessions import Session, Sessions
+from slipstream.telemetry.background import BackgroundTask
+from slipstream.telemetry.listening import listen
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.tokens import PromptTooLong, TemplateFailed
+
+KIB = 1024
+BACKLOG = 1024
+BODY_SECONDS = 30.0
+"""Deadline for the body of a request."""
+DISCARDED_BYTES = 64 * KIB * KIB
+"""Bytes of a body over the limit that are read and thrown away, so that the client reads the answer."""
+IDLE_SECONDS = 60
+MODEL = "policy"
+ENDPOINTS = ("chat", "completions", "models", "other")
+"""Values of the metric label."""
+
+
+class Endpoint:
+    """Answers the requests of the sessions of an actor."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        *,
+        spell: Spell,
+        temperature: float,
+        refuse: bool,
+        request_kib: int,
+        metrics: Metrics,
+    ) -> None:
+        """`refuse`: whether a parameter that would change the distribution is an error."""
+        self._sessions = sessions
+        self._spell = spell
+        self._temperature = temperature
+        self._refuse = refuse
+        self._most_bytes = request_kib * KIB
+        self._metrics = metrics
+        for name in ENDPOINTS:  # Prometheus sees no rise in a counter that appears with its first event
+            metrics.count("program_requests_total", 0, endpoint=name, status="200")
+
+    def app(self) -> FastAPI:
+        """Return the application."""
+        app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+        routes: tuple[tuple[str, str, str, Callable[[Request, Session], Awaitable[Response]]], ...] = (
+            ("POST", "chat/completions", "chat", self._chat),
+            ("POST", "completions", "completions", self._complete),
+            ("GET", "models", "models", self._models),
+        )
+        for method, path, name, handle in routes:
+            app.add_api_route(f"/{{number}}/v1/{path}", self._answering(name, handle), methods=[method])
+        app.add_exception_handler(HTTPException, self._no_such_route)
+        return app
+
+    def _answering(
+        self, name: str, handle: Callable[[Request, Session], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            with self._metrics.timing("program_request_seconds", endpoint=name):
+                return await respond(request)
+
+        async def respond(request: Request) -> Response:
+            session = None
+            try:
+                header = request.headers.get("authorization", "")
+                session = self._sessions.find(request.path_params["number"], header)
+                response = await handle(request, session)
+            except Refusal as refusal:
+                response = _refused(refusal)
+                if session is not None:
+                    session.last_refusal = str(refusal)
+            self._count(name, response.status_code)
+            return response
+
+        return answer
+
+    async def _chat(self, request: Request, session: Session) -> Response:
+        body = await self._body(request)
+        wanted = parse(ChatRequest, body)
+        self._check_sampling(body, session)
+        if session.chats is None:
+            raise Refusal(
+                400, "the policy's tokenizer has no chat template; use /completions, or set model.path"
+            )
+        messages = [message.message(position) for position, message in enumerate(wanted.messages)]
+        sampling = partial(session.chats.complete, messages, tools_of(body, wanted), wanted.most)
+        reply = await _while_connected(request, session.do(partial(_turn, session, sampling)))
+        session.last_reply = reply.message.content or ""
+        if wanted.stream:
+            return _stream(chat_chunks(reply, wanted, self._spell))
+        return JSONResponse(chat_completion(reply, wanted, self._spell))
+
+    async def _complete(self, request: Request, session: Session) -> Response:
+        body = await self._body(request)
+        wanted = parse(TextRequest, body)
+        self._check_sampling(body, session)
+        sampling = partial(session.texts.complete, wanted.text_or_ids(), wanted.max_tokens)
+        reply = await _while_connected(request, session.do(partial(_turn, session, sampling)))
+        session.last_reply = reply.text
+        if wanted.stream:
+            return _stream(text_chunks(reply, wanted, self._spell))
+        return JSONResponse(text_completion(reply, wanted, self._spell))
+
+    async def _models(self, request: Request, session: Session) -> Response:
+        return JSONResponse(models(MODEL))
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        """Return the JSON of a request. Errors: Refusal for a body that is too long, too slow, or no JSON."""
+        body, size = bytearray(), 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    if size <= self._most_bytes:
+                        body += part
+                    elif size > DISCARDED_BYTES:
+                        break
+        except TimeoutError:
+            raise Refusal(408, f"the body did not come within {BODY_SECONDS:g} s") from None
+        except ClientDisconnect:
+            raise Refusal(499, "the client went away") from None
+        if size > self._most_bytes:
+            limit = f"{self._most_bytes // KIB} KiB (data.environment.request_kib)"
+            raise Refusal(413, f"the body is over {limit}", code="request_too_large")
+        return read_body(bytes(body))
+
+    def _check_sampling(self, body: dict[str, Any], session: Session) -> None:
+        names = changed(body, temperature=self._temperature)
+        if names and self._refuse:
+            raise Refusal(
+                400,
+                f"{', '.join(names)}: the policy is trained on the run's own distribution (temperature "
+                f"{self._temperature:g}); leave it out, or set data.environment.sampling to override",
+                parameter=names[0],
+            )
+        session.overridden.update(names)
+
+    def _count(self, name: str, status: int) -> None:
+        self._metrics.count("program_requests_total", endpoint=name, status=str(status))
+
+    async def _no_such_route(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        self._count("other", error.status_code)
+        served = "/v1/chat/completions, /v1/completions and /v1/models"
+        return _refused(Refusal(error.status_code, f"{error.detail}; this endpoint serves {served}"))
+
+
+@asynccontextmanager
+async def serve(endpoint: Endpoint, log: Log) -> AsyncIterator[str]:
+    """Serve an endpoint on a free port of the loopback interface, and yield its URL."""
+    listening = listen("127.0.0.1", 0, backlog=BACKLOG)
+    settings = uvicorn.Config(
+        endpoint.app(),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",  # the response tells the client what is wrong
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=1,  # all sessions have ended, and their processes with them
+    )
+    server = _Server(settings)
+    task = BackgroundTask.begin(server.serve(sockets=[listening]), "OpenAI endpoint", log)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task.settle()
+
+
+class _Server(uvicorn.Server):
+    """Leaves SIGTERM to the pod."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _turn(session: Session, sampling: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the reply of a turn. Errors: Refusal."""
+    try:
+        return await sampling()
+    except (EpisodeFull, PromptTooLong) as error:
+        raise Refusal(
+            400, f"the episode can take no further turn: {error}", code="context_length_exceeded"
+        ) from error
+    except (SeamBroken, TemplateFailed) as error:
+        raise Refusal(400, str(error), parameter="messages") from error
+    except Exception as error:
+        if session.episode.sampling_error is None:
+            raise
+        session.lost.set()
+        raise Refusal(503, "the turn could not be sampled; the episode ends") from error
+
+
+async def _while_connected(request: Request, work: Awaitable[Any]) -> Any:
+    """Return the result of the work, and cancel it when the client goes away. Errors: Refusal."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal(499, "the client went away")
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _stream(events: Iterable[bytes]) -> Response:
+    return StreamingResponse(_each(events), media_type="text/event-stream")
+
+
+async def _each(events: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for event in events:
+        yield event
+
+
+def _refused(refusal: Refusal) -> Response:
+    headers = {"connection": "close"} if refusal.status in {408, 413} else {}
+    if refusal.status == 429:
+        headers["retry-after"] = "1"
+    return JSONResponse(refusal.body(), status_code=refusal.status, headers=headers)

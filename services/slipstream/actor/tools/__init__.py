@@ -1,0 +1,1 @@
+"""Tools that the policy calls in an episode."""

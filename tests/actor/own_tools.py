@@ -1,0 +1,68 @@
+"""Tools of the tests."""
+
+import asyncio
+import time
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+
+def calculate(
+    a: Annotated[int, Field(description="The first number.")], b: int, how: Literal["add", "times"] = "add"
+) -> int:
+    """Add or multiply two numbers."""
+    return a + b if how == "add" else a * b
+
+
+async def table(rows: list[int]) -> dict[str, int]:
+    """Add up rows."""
+    await asyncio.sleep(0)
+    return {"sum": sum(rows)}
+
+
+def broken(word: str) -> str:
+    """Fail."""
+    raise LookupError(f"no {word}")
+
+
+def leaves() -> str:
+    """Try to end the process."""
+    raise SystemExit(3)
+
+
+def hang() -> str:
+    """Take too long."""
+    time.sleep(30)
+    return "never"
+
+
+def stalls() -> str:
+    """Raise the error of a socket that waited too long."""
+    raise TimeoutError("socket")
+
+
+def long() -> str:
+    """Say much."""
+    return "x" * 100
+
+
+def untyped(a, b: int) -> int:  # type: ignore[no-untyped-def]
+    """Have a parameter without a type."""
+    return b
+
+
+def undescribed(a: int) -> int:
+    return a
+
+
+def variadic(*a: int) -> int:
+    """Take any number of numbers."""
+    return sum(a)
+
+
+def odd(a: asyncio.Event) -> int:
+    """Take what JSON cannot give."""
+    return 0
+
+
+VALUE = 3

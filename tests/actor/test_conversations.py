@@ -1,0 +1,119 @@
+"""Requests continue the conversation whose tokens are known, or begin one of their own."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from actor.chat_templates import family
+from rollout.fakes import prompt, scenario, turn
+from slipstream.actor.chat.conversation import Conversations
+from slipstream.actor.chat.template import PROBE_TOOL, ChatTemplate, Message
+from slipstream.actor.environment import Episode, EpisodeBounds, EpisodeFull
+from slipstream.records import FinishReason, Turn
+
+TOKENS = family("qwen25")
+CALL = '<tool_call>{"name": "lookup", "arguments": {"word": "ab"}}</tool_call>'
+
+
+class Policy:
+    """Says the given texts in turn, and keeps the tokens before each."""
+
+    def __init__(self, *texts: str, finish: FinishReason = FinishReason.STOP) -> None:
+        self.texts, self.finish = list(texts), finish
+        self.asked: list[tuple[int, ...]] = []
+        self.said: list[tuple[int, ...]] = []
+
+    async def sample(self, token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        self.asked.append(token_ids)
+        text = self.texts[len(self.asked) - 1]
+        await asyncio.sleep(0)
+        ids = [*TOKENS.encode_text(text), *TOKENS.encode_text("<|im_end|>")]
+        self.said.append(tuple(ids))
+        return turn(ids, (3, len(ids)), finish=self.finish)
+
+
+def episode_of(policy: Policy, *, segments: int = 4, tokens: int = 2000) -> Episode:
+    bounds = EpisodeBounds(max_tokens=tokens, max_segments=segments)
+    return Episode(prompt(), (1, 2), sample=policy.sample, tokens=TOKENS, bounds=bounds)
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def start(policy: Policy, **bounds: int) -> tuple[Conversations, Episode]:
+    episode = episode_of(policy, **bounds)
+    return Conversations(episode, ChatTemplate(TOKENS)), episode
+
+
+@scenario
+async def test_a_continued_conversation_keeps_its_tokens() -> None:
+    policy = Policy("one", "two")
+    talk, episode = start(policy)
+    first = await talk.complete([user("a")])
+    asked = [user("a"), Message(role="assistant", content="one \n"), user("b")]
+    second = await talk.complete(asked)
+    assert (first.message.content, second.message.content) == ("one", "two")
+    assert policy.asked[1][: len(policy.asked[0] + policy.said[0])] == policy.asked[0] + policy.said[0]
+    assert policy.asked[1] == ChatTemplate(TOKENS).render([user("a"), first.message, user("b")])
+    assert second.prompt_tokens == len(policy.asked[1])
+    (segment,) = episode.segments[1:]
+    assert sum(segment.mask) == len(policy.said[0] + policy.said[1])
+
+
+@scenario
+async def test_of_two_requests_that_continue_a_turn_the_second_begins_a_segment() -> None:
+    policy = Policy("one", "two", "three")
+    talk, episode = start(policy)
+    reply = await talk.complete([user("a")])
+    asked = [user("a"), reply.message]
+    await asyncio.gather(talk.complete([*asked, user("b")]), talk.complete([*asked, user("c")]))
+    assert len(episode.segments) == 3
+    assert policy.asked[2] == ChatTemplate(TOKENS).render([*asked, user("c")])
+
+
+@pytest.mark.parametrize("changed", ["message", "tools"])
+def test_another_history_or_other_tools_begin_a_segment(changed: str) -> None:
+    @scenario
+    async def run() -> None:
+        policy = Policy("one", "two")
+        talk, episode = start(policy)
+        await talk.complete([user("a")])
+        said = Message(role="assistant", content="one" if changed == "tools" else "another")
+        await talk.complete([user("a"), said, user("b")], [PROBE_TOOL] if changed == "tools" else [])
+        assert len(episode.segments) == 3
+
+    run()
+
+
+@scenario
+async def test_a_call_of_a_tool_is_continued_whatever_the_client_made_of_its_json() -> None:
+    policy = Policy(f"hm {CALL}", CALL, "well")
+    talk, episode = start(policy)
+    messages = [user("a")]
+    for number in range(2):
+        reply = await talk.complete(messages, [PROBE_TOOL])
+        assert reply.finish_reason == "tool_calls"
+        (call,) = reply.message.tool_calls
+        assert call.id == f"call{number:05d}"
+        messages += [reply.message, Message(role="tool", content="x", tool_call_id=call.id)]
+    assert (await talk.complete(messages, [PROBE_TOOL])).finish_reason == "stop"
+    assert len(episode.segments) == 2
+
+
+@scenario
+async def test_a_turn_that_was_cut_is_reported_and_continued_behind_its_end() -> None:
+    policy = Policy("one", "two", finish=FinishReason.LENGTH)
+    talk, _ = start(policy)
+    reply = await talk.complete([user("a")], max_tokens=3)
+    assert reply.finish_reason == "length"
+
+
+@scenario
+async def test_an_observation_without_room_ends_the_episode_and_the_conversation() -> None:
+    talk, episode = start(Policy("one", "two"), tokens=20)
+    reply = await talk.complete([user("a")])
+    asked: Sequence[Message] = [user("a"), reply.message, user("long" * 20)]
+    with pytest.raises(EpisodeFull):
+        await talk.complete(asked)
+    assert episode.full
