@@ -320,6 +320,57 @@ ACTIVITY = Row(
             low=0,
         ),
         lines(
+            "Programs",
+            "Agents of the environment `program` that run, and how many end per minute, by exit status, by a "
+            "signal, or because they were killed.",
+            Query(expr=total("programs_running", scope=ACTORS), legend="running"),
+            Query(
+                expr=f"60 * {rate('program_exits_total', by='end', scope=ACTORS)}",
+                legend="{{end}} per minute",
+            ),
+            unit="short",
+            low=0,
+        ),
+        lines(
+            "Requests of programs",
+            "Requests per second at the OpenAI-compatible endpoints of the actors, by status.",
+            Query(expr=rate("program_requests_total", by="status", scope=ACTORS), legend="{{status}}"),
+            unit="suffix: /s",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Time of a program's request",
+            "Mean time from a request to its answer, sampling included, by endpoint.",
+            Query(expr=mean("program_request_seconds", by="endpoint", scope=ACTORS), legend="{{endpoint}}"),
+            unit="s",
+            low=0,
+        ),
+        lines(
+            "Calls of tools",
+            "Calls per second by the policy in chat_tools, by outcome: ok, failed, timeout, arguments "
+            "(refused by the tool), unreadable or unknown.",
+            Query(expr=rate("tool_calls_total", by="outcome", scope=ACTORS), legend="{{outcome}}"),
+            unit="suffix: /s",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Calls by tool",
+            "Calls per second of each tool; those without a name cannot be read, or name no tool.",
+            Query(expr=rate("tool_calls_total", by="tool", scope=ACTORS), legend="{{tool}}"),
+            unit="suffix: /s",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Time of slow calls of tools",
+            "Seconds that one call in twenty exceeds.",
+            Query(expr=quantile(0.95, "tool_call_seconds", scope=ACTORS), legend="95 %"),
+            unit="s",
+            low=0,
+        ),
+        lines(
             "Rollouts lost",
             "Rollouts that actors lost since each actor began: after a notice (drained), or without (lost).",
             Query(expr=total("rollouts_lost_total", by="reason", scope=ACTORS), legend="{{reason}}"),

@@ -195,7 +195,7 @@ COST = Row(
         lines(
             "Layers of isolation",
             "Number of verifiers that have each layer of isolation for programs that a model wrote "
-            "(code_tests).",
+            "(code_tests and the tool python).",
             Query(expr=total("isolation_layer", by="layer"), legend="{{layer}}"),
             unit="none",
             width=12,
@@ -206,6 +206,24 @@ COST = Row(
             "Fork servers of the sandbox per second that were lost while they ran a program.",
             Query(expr=rate("sandbox_servers_lost_total"), legend="lost"),
             unit="suffix: /s",
+            width=12,
+            low=0,
+        ),
+        lines(
+            "Programs of the tool python",
+            "Programs per second that the policy ran by the tool python, by how they ended: finished, by an "
+            "exception (raised), with their process (exited), or at a limit.",
+            Query(expr=rate("programs_total", by="end"), legend="{{end}}"),
+            unit="suffix: /s",
+            width=12,
+            low=0,
+        ),
+        lines(
+            "Time of a program",
+            "Time to run a program of the tool python, the wait for a free process included.",
+            Query(expr=quantile(0.5, "program_seconds"), legend="p50"),
+            Query(expr=quantile(0.99, "program_seconds"), legend="p99"),
+            unit="s",
             width=12,
             low=0,
         ),
