@@ -11,17 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slipstream.algorithms import LossSpec, policy_loss
 from slipstream.algorithms.layout import PART, lay_out
-from slipstream.algorithms.packed import Packed, parts
+from slipstream.algorithms.microbatch import Microbatch, parts
 from slipstream.algorithms.sloped import with_slope
 from slipstream.algorithms.spec import Dppo, Entropy, Kl, M2po, Objective, PpoClip
 from torch import Tensor
 
 
-def whole(batch: Batch, size: int, *, by_token: bool = False) -> Packed:
+def whole(batch: Batch, size: int, *, by_token: bool = False) -> Microbatch:
     tensors = packed(batch, by_token=by_token)
     del tensors["group_ids"]
     layout = lay_out(tensors.pop("mask"), tensors.pop("sequence_ids"), part=size)
-    return Packed(layout=layout, **tensors, entropy=None, selected=None, held=None, top_k=top_k_of(batch))
+    advantages = tensors.pop("advantages")
+    named = {f"{name}_T": tensor for name, tensor in tensors.items()}
+    return Microbatch(layout=layout, advantages=advantages, top_k=top_k_of(batch), **named)
 
 
 @settings(max_examples=40, deadline=None)
@@ -32,14 +34,14 @@ def test_parts_put_together_are_the_microbatch(seed: int, sequences: int, size: 
     batch = ragged(seed, sequences=sequences, by_token=by_token)
     given_to = whole(batch, size, by_token=by_token)
     made_parts = list(parts(given_to))
-    for name in ("logprobs", "rollout_logprobs", "mask", "staleness", "advantages"):
-        rejoined = torch.cat([getattr(part.packed, name) for part in made_parts])
+    for name in ("logprobs_T", "rollout_logprobs_T", "mask_T", "staleness_T", "advantages"):
+        rejoined = torch.cat([getattr(part.microbatch, name) for part in made_parts])
         assert torch.equal(rejoined, getattr(given_to, name)), name
-    ids = torch.cat([part.packed.sequence_ids + part.sequences.start for part in made_parts])
-    assert torch.equal(ids, given_to.sequence_ids)
-    assert all(part.packed.sequence_ids[0] == 0 for part in made_parts)
+    ids = torch.cat([part.microbatch.sequence_ids_T + part.sequences.start for part in made_parts])
+    assert torch.equal(ids, given_to.sequence_ids_T)
+    assert all(part.microbatch.sequence_ids_T[0] == 0 for part in made_parts)
     longest = max(len(sequence.tokens) for sequence in batch)
-    assert all(part.packed.logprobs.shape[0] < size + longest for part in made_parts)
+    assert all(part.microbatch.logprobs_T.shape[0] < size + longest for part in made_parts)
 
 
 def test_a_sequence_longer_than_a_part_stays_whole() -> None:
@@ -53,15 +55,8 @@ def test_a_sequence_longer_than_a_part_stays_whole() -> None:
 
 def test_no_tokens_are_one_empty_part() -> None:
     nothing = torch.zeros(0)
-    none = dict.fromkeys(("rollout_logprobs", "old_logprobs", "ref_logprobs", "staleness", "entropy"))
-    none |= dict.fromkeys(("selected", "held", "router_shift", "top_k"))
-    empty = Packed(
-        logprobs=nothing,
-        advantages=nothing,
-        layout=lay_out(nothing, nothing.long()),
-        **none,  # type: ignore[arg-type]
-    )
-    assert [part.packed.logprobs.shape[0] for part in parts(empty)] == [0]
+    empty = Microbatch(logprobs_T=nothing, advantages=nothing, layout=lay_out(nothing, nothing.long()))
+    assert [part.microbatch.logprobs_T.shape[0] for part in parts(empty)] == [0]
 
 
 REPEATS = 400

@@ -83,9 +83,9 @@ def test_a_learner_that_is_told_to_use_cuda_does_not_take_a_cpu() -> None:
 @without_gpu
 def test_an_engine_that_is_told_to_use_cuda_does_not_take_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    assert set_environment(run()) is False
+    assert set_environment(run().rollout) is False
     with pytest.raises(ValueError, match=r"rollout\.device is cuda, and no GPU can be used"):
-        set_environment(run("rollout.device=cuda"))
+        set_environment(run("rollout.device=cuda").rollout)
 
 
 @without_gpu

@@ -25,6 +25,10 @@ _METRICS: Final = (
 
 
 def _loss(name: str, old: str, new: str, tests: tuple[str, ...] = _LOSS) -> Mutant:
+    return Mutant(name=name, file="loss_parts.py", old=old, new=new, tests=tests)
+
+
+def _entropy(name: str, old: str, new: str, tests: tuple[str, ...] = _REGULARIZERS) -> Mutant:
     return Mutant(name=name, file="loss.py", old=old, new=new, tests=tests)
 
 
@@ -57,22 +61,22 @@ LOSS_MUTANTS: Final = (
     _loss("loss: the gradient goes up", "slope_T = -policy_T *", "slope_T = policy_T *"),
     _loss(
         "loss: A left out of the gradient",
-        "objective.weight_T * inputs.tokens.advantages_T",
+        "objective.weight_T * tokens.advantages_T",
         "objective.weight_T",
     ),
     _loss(
         "loss: mean for the sum",
-        "inputs.keep(value_T).sum(",
-        "inputs.keep(value_T).mean(",
+        "tokens.keep(value_T).sum(",
+        "tokens.keep(value_T).mean(",
     ),
     _loss(
         "loss: over-age tokens train",
-        "return value, inputs.keep(slope_T)",
-        "return value, inputs.layout.keep(slope_T)",
+        "return value, tokens.keep(slope_T)",
+        "return value, tokens.layout.keep(slope_T)",
     ),
     _loss(
         "loss: an infinite logprob is hidden",
-        "value_T = value_T + 0 * inputs.tokens.logprobs_T",
+        "value_T = value_T + 0 * tokens.logprobs_T",
         "value_T = value_T + 0",
     ),
     _loss(
@@ -96,25 +100,25 @@ LOSS_MUTANTS: Final = (
         "c_T",
         _CORRECTIONS,
     ),
-    _loss(
-        "loss: corrections from the drift, not rho",
-        "inputs.drift_T if inputs.log_rho_T is None else inputs.log_rho_T",
-        "inputs.drift_T",
+    _inputs(
+        "inputs: corrections from the drift, not rho",
+        "prox_T - mu_T if needs_prox and",
+        "drift_T if needs_prox and",
         _CORRECTIONS,
     ),
-    _loss("loss: selection ignored", "None if inputs.selected_T is None else", "None if True else"),
+    _loss("loss: selection ignored", "None if tokens.selected_T is None else", "None if True else"),
     _loss(
         "loss: KL to the policy of the reference, reversed",
-        "kl_term(loss.kl, inputs.log_ratio_ref_T,",
-        "kl_term(loss.kl, -inputs.log_ratio_ref_T,",
+        "kl_term(loss.kl, tokens.log_ratio_ref_T,",
+        "kl_term(loss.kl, -tokens.log_ratio_ref_T,",
         _REGULARIZERS,
     ),
-    _loss("entropy: a punishment", "factor = -coefficient", "factor = coefficient", _REGULARIZERS),
-    _loss("entropy: over sequences", "max(counts.tokens, 1)", "max(counts.sequences, 1)", _REGULARIZERS),
-    _loss(
+    _entropy("entropy: a punishment", "factor = -coefficient", "factor = coefficient"),
+    _entropy("entropy: over sequences", "max(counts.tokens, 1)", "max(counts.sequences, 1)"),
+    _entropy(
         "entropy: over-age tokens count",
         "(factor * summed.trained_T).to(total)",
-        "(factor * mask.bool()).to(total)",
+        "(factor * microbatch.mask_T).to(total)",
         ("test_mutant_gaps.py",),
     ),
     _loss(
@@ -131,20 +135,20 @@ LOSS_MUTANTS: Final = (
     ),
     _loss(
         "parts: m2po finds its bound in each",
-        "limit = _whole_limit(loss, packed) if limit is None else limit",
+        "limit = _whole_limit(loss, microbatch) if limit is None else limit",
         "limit = limit",
         _PARTS,
     ),
     _loss(
         "metrics: kl_ref the other way",
-        "k3(-bounded(inputs.log_ratio_ref_T))",
-        "k3(bounded(inputs.log_ratio_ref_T))",
+        "k3(-bounded(ref_T))",
+        "k3(bounded(ref_T))",
         _METRICS,
     ),
     _loss(
         "metrics: kl_rollout the other way",
-        "k3(bounded(inputs.drift_T))",
-        "k3(-bounded(inputs.drift_T))",
+        "k3(bounded(drift_T))",
+        "k3(-bounded(drift_T))",
         _METRICS,
     ),
     _loss(
@@ -169,13 +173,13 @@ LOSS_MUTANTS: Final = (
     ),
     _inputs(
         "inputs: junk under the mask in the anchor",
-        "layout.keep(c.detach().to(l_T)) for",
-        "c.detach().to(l_T) for",
+        "layout.keep(value_T.detach().to(l_T))",
+        "value_T.detach().to(l_T)",
     ),
     _inputs(
         "inputs: junk under the mask in the logprobs",
-        "l_T = layout.keep(wide(packed.logprobs.detach()))",
-        "l_T = wide(packed.logprobs.detach())",
+        "l_T = layout.keep(wide(microbatch.logprobs_T.detach()))",
+        "l_T = wide(microbatch.logprobs_T.detach())",
     ),
     _inputs(
         "inputs: half precision stays",

@@ -4,25 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from slipstream.algorithms.baselines import RunningBaselines
-from slipstream.algorithms.presets import PRESETS, Preset, describe
+from slipstream.algorithms.presets import PRESETS, describe
 from slipstream.algorithms.resolve import resolve_advantage, resolve_loss
-from slipstream.algorithms.spec import (
-    ADVANTAGES,
-    AGGREGATIONS,
-    CORRECTIONS,
-    OBJECTIVES,
-    Advantage,
-    Aggregation,
-    LossSpec,
-    Objective,
-)
-from slipstream.algorithms.staleness import (
-    StalenessSummary,
-    over_age_mask,
-    summarize,
-    token_staleness,
-    token_versions,
-)
+from slipstream.algorithms.spec import ADVANTAGES, AGGREGATIONS, OBJECTIVES, LossSpec
+from slipstream.algorithms.staleness import over_age_mask, summarize, token_staleness, token_versions
 
 if TYPE_CHECKING:
     from slipstream.algorithms.advantages import group_advantages
@@ -36,34 +21,25 @@ if TYPE_CHECKING:
         value_loss,
         whiten,
     )
-    from slipstream.algorithms.distillation import Taught, TeacherTop
     from slipstream.algorithms.generalized_advantage import gae
     from slipstream.algorithms.layout import Layout, lay_out
     from slipstream.algorithms.loss import PolicyLoss, m2po_limit, policy_loss
-    from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, finalize_by_staleness, merge
-    from slipstream.algorithms.objectives import TopK
+    from slipstream.algorithms.metrics import finalize, finalize_by_staleness, merge
+    from slipstream.algorithms.microbatch import Taught, TeacherTop, TopK
     from slipstream.algorithms.objectives.custom import TokenLoss
-    from slipstream.algorithms.process_rewards import process_reward, step_rewards_to_go, token_rewards
     from slipstream.algorithms.regularizers import active_entropy, adapt_entropy, reward_penalty
     from slipstream.algorithms.tally import Tally
 
 __all__ = [
     "ADVANTAGES",
     "AGGREGATIONS",
-    "CORRECTIONS",
     "OBJECTIVES",
     "PRESETS",
-    "REDUCED_BY_MAX",
-    "Advantage",
-    "Aggregation",
     "Counts",
     "Layout",
     "LossSpec",
-    "Objective",
     "PolicyLoss",
-    "Preset",
     "RunningBaselines",
-    "StalenessSummary",
     "StepRewards",
     "Tally",
     "Taught",
@@ -88,13 +64,10 @@ __all__ = [
     "over_age_mask",
     "policy_loss",
     "process_advantages",
-    "process_reward",
     "resolve_advantage",
     "resolve_loss",
     "reward_penalty",
-    "step_rewards_to_go",
     "summarize",
-    "token_rewards",
     "token_staleness",
     "token_versions",
     "token_weights",
@@ -107,9 +80,6 @@ _NEEDS_TORCH: Final = {
     "gae": "generalized_advantage",
     "StepRewards": "advantages.process",
     "process_advantages": "advantages.process",
-    "process_reward": "process_rewards",
-    "step_rewards_to_go": "process_rewards",
-    "token_rewards": "process_rewards",
     "Counts": "aggregation",
     "count": "aggregation",
     "token_weights": "aggregation",
@@ -123,15 +93,14 @@ _NEEDS_TORCH: Final = {
     "lay_out": "layout",
     "PolicyLoss": "loss",
     "policy_loss": "loss",
-    "REDUCED_BY_MAX": "metrics",
     "finalize": "metrics",
     "finalize_by_staleness": "metrics",
     "merge": "metrics",
     "m2po_limit": "loss",
-    "Taught": "distillation",
-    "TeacherTop": "distillation",
+    "Taught": "microbatch",
+    "TeacherTop": "microbatch",
     "TokenLoss": "objectives.custom",
-    "TopK": "objectives",
+    "TopK": "microbatch",
     "active_entropy": "regularizers",
     "adapt_entropy": "regularizers",
     "reward_penalty": "regularizers",

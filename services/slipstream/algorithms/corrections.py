@@ -26,14 +26,15 @@ from slipstream.algorithms.spec import (
 from slipstream.functions import load_function
 
 
-def correction_weight(
-    spec: Correction, tokens: Tokens, *, log_rho_T: Tensor, drift_T: Tensor, m2po_limit: float | None
-) -> Tensor:
+def correction_weight(spec: Correction, tokens: Tokens, *, m2po_limit: float | None = None) -> Tensor:
     """Return c [T], without gradient; 0 where the token is dropped.
 
-    log_rho_T: [T] log prox - log mu, drift_T: [T] l - log mu, both nats and 0 outside the mask. m2po_limit:
-    tau over the whole optimizer batch, for m2po; without it, that of these tokens.
+    tokens: with rollout logprobs. m2po_limit: tau over the whole optimizer batch, for m2po; without it, that
+    of these tokens.
     """
+    drift_T, log_rho_T = tokens.drift_T, tokens.log_rho_T
+    assert drift_T is not None, "check sees to it"
+    assert log_rho_T is not None, "check sees to it"
     if isinstance(spec, M2po):
         z_T = drift_T if spec.scope == "harmful" else log_rho_T
         limit = m2po_limit

@@ -10,52 +10,16 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from slipstream.algorithms.microbatch import Taught
 from slipstream.algorithms.ratios import bounded
 from slipstream.algorithms.regularizers import Term
 from slipstream.algorithms.spec import Distillation
 
 LEAST_LOGPROB: Final = -20.0
 """Least logprob of a token under the teacher, nats. Without it a token of probability 0 would make the
-reverse
-divergence infinite."""
+reverse divergence infinite."""
 LEAST_REST: Final = 1e-5
 """Least probability of the rest. With float32 logprobs, 1 minus their sum has an error of about 1e-6."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeacherTop:
-    """The teacher's K likeliest tokens at each position."""
-
-    logprobs_TK: Tensor
-    """Under the current policy, nats, with gradient."""
-    teacher_logprobs_TK: Tensor
-    """Under the teacher, nats."""
-    sampled_TK: Tensor
-    """Bool: which of them is the sampled token; none in a row where it is not among them."""
-
-    def part(self, piece: slice) -> "TeacherTop":
-        """Return the tokens of a slice."""
-        return TeacherTop(
-            logprobs_TK=self.logprobs_TK[piece],
-            teacher_logprobs_TK=self.teacher_logprobs_TK[piece],
-            sampled_TK=self.sampled_TK[piece],
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taught:
-    """The teacher's logprobs of the sampled tokens of a microbatch."""
-
-    logprobs_T: Tensor
-    """Of the sampled token under the teacher, nats."""
-    top: TeacherTop | None = None
-    """Its likeliest tokens, for a divergence; None for the kind advantage."""
-
-    def part(self, piece: slice) -> "Taught":
-        """Return the tokens of a slice."""
-        return Taught(
-            logprobs_T=self.logprobs_T[piece], top=None if self.top is None else self.top.part(piece)
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from slipstream.algorithms.advantages import group_advantages
 from slipstream.algorithms.aggregation import count
 from slipstream.algorithms.loss import policy_loss
-from slipstream.algorithms.objectives import TopK
+from slipstream.algorithms.microbatch import TopK
 from slipstream.algorithms.spec import Advantage, Aggregation, Dppo, LossSpec, Objective, Pg
 from slipstream.algorithms.trial_report import Identity
 

@@ -1,6 +1,6 @@
 """The commits of a run: each hub revision (branch or tag) of the configuration is resolved once."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from slipstream.config import RunConfig
@@ -39,7 +39,7 @@ def with_commits(config: RunConfig, pinned: Mapping[str, str]) -> RunConfig:
 def hub_data(config: RunConfig) -> Iterator[HubData]:
     """Yield the data sets of the hub that a run or one of its stages reads."""
     own = [stage_run.config.data for stage_run in stage_runs(config) if _sets_data(stage_run.stage)]
-    for data in (config.data, *own, *_mixed_data(config)):
+    for data in (config.data, *own, *_mixed_data(config.stages)):
         yield from (part for part in parts(data) if isinstance(part, HubData))
 
 
@@ -57,7 +57,7 @@ def commits(config: RunConfig, pinned: RunConfig) -> dict[str, str]:
 def unpinned(config: RunConfig) -> list[str]:
     """Return the keys of revisions that are no commit; two processes could read different files for them."""
     keys = [f"data.revision (of {name})" for name in _moving(config.data)]
-    for data in _mixed_data(config):
+    for data in _mixed_data(config.stages):
         keys += [f"mix.data.revision (of {name})" for name in _moving(data)]
     if is_hub_id(config.model.path) and not is_commit(config.model.revision):
         keys.append(f"model.revision (of {config.model.path})")
@@ -73,9 +73,9 @@ def _mix(stage: Stage) -> DemonstrationMix | None:
     return stage.mix if isinstance(stage, RejectionSamplingStage | DistillationStage) else None
 
 
-def _mixed_data(config: RunConfig) -> list[DataConfig]:
+def _mixed_data(stages: Sequence[Stage]) -> list[DataConfig]:
     """Return the data of the demonstrations that stages mix in."""
-    return [mix.data for stage in config.stages if (mix := _mix(stage)) is not None]
+    return [mix.data for stage in stages if (mix := _mix(stage)) is not None]
 
 
 def _model(model: ModelConfig, pinned: MutableMapping[str, str]) -> ModelConfig:

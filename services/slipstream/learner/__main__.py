@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from slipstream.config import RunConfig, apply_environment, load_config
+from slipstream.config import LearnerConfig, RunConfig, apply_environment, load_config
 from slipstream.hub.model import with_local_model
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
@@ -69,7 +69,7 @@ async def main(pod: Pod) -> None:
             pod, served=config.model.directory(), device=device, goodbye="the learner stopped"
         ) as service,
     ):
-        ranks = await asyncio.to_thread(form_ranks, config, device)
+        ranks = await asyncio.to_thread(form_ranks, config.learner, device)
         service.ending.callback(ranks.close)
         show_peak(config, device, pod.metrics, ranks=ranks.size)
         loaded = await asyncio.to_thread(load, config, service.run_dir, service.fingerprint, device, ranks)
@@ -130,11 +130,11 @@ def make_loop(
     )
 
 
-def form_ranks(config: RunConfig, device: torch.device) -> Alone | TorchRanks:
+def form_ranks(config: LearnerConfig, device: torch.device) -> Alone | TorchRanks:
     """Join the ranks of the learner. Blocks until all ranks have joined. Errors: RankLost."""
     if not started_by_torchrun():
         return Alone()
-    return TorchRanks(device, timeout_seconds=config.learner.collective_timeout_seconds)
+    return TorchRanks(device, timeout_seconds=config.collective_timeout_seconds)
 
 
 def load(

@@ -6,6 +6,7 @@ distillation they serve the teacher, and the policy trains in this process.
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from slipstream.config.stages import (
     DistillationStage,
     PreferenceStage,
     SampledStage,
+    Stage,
     StepLabelsStage,
     VerifiedStage,
 )
@@ -39,7 +41,7 @@ from slipstream.tokens import Tokens, load_tokens
 
 async def main(pod: Pod) -> None:
     """Load, attach to replay, serve the fleet, and run the rounds to their end or until the pod stops."""
-    config, stage = pod.config, sampled_stage(pod.config)
+    config, stage = pod.config, sampled_stage(pod.config.stages)
     teacher = stage.teacher if isinstance(stage, DistillationStage) else None
     device = pick_device(config.learner.device)
     async with open_learner_service(
@@ -78,11 +80,11 @@ async def main(pod: Pod) -> None:
             await rounds.run(pod.stop)
 
 
-def sampled_stage(config: RunConfig) -> SampledStage:
-    """Return the stage of the configuration. Errors: ValueError if it is not one stage that samples."""
-    if len(config.stages) != 1 or not isinstance(config.stages[0], SampledStage):
+def sampled_stage(stages: Sequence[Stage]) -> SampledStage:
+    """Return the stage that this program runs. Errors: ValueError if it is not one stage that samples."""
+    if len(stages) != 1 or not isinstance(stages[0], SampledStage):
         raise ValueError("this program runs one stage that samples; `slipstream run` starts it for each")
-    return config.stages[0]
+    return stages[0]
 
 
 def load(config: RunConfig, run_dir: Path, device: torch.device) -> tuple[Policy, int]:

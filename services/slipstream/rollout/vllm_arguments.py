@@ -5,7 +5,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from slipstream.config import RunConfig
+from slipstream.config import RolloutConfig, RunConfig
 from slipstream.cuda import require_cuda
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.node_rank import NodeRank, check_node_rank
@@ -27,8 +27,9 @@ def prepare_arguments(
     Errors: ValueError if this vLLM or this machine lacks what the configuration needs, or for a node rank
     that does not fit `rollout.nodes`.
     """
-    check_node_rank(node, nodes=config.rollout.nodes)
-    on_gpu = set_environment(config)
+    rollout = config.rollout
+    check_node_rank(node, nodes=rollout.nodes)
+    on_gpu = set_environment(rollout)
     register()
     if config.learner.replay_experts:
         _require_model_runner_v2()
@@ -50,14 +51,14 @@ def prepare_arguments(
         disable_log_stats=True,
         enable_return_routed_experts=config.learner.replay_experts,
         tensor_parallel_size=rollout.tensor_parallel,
-        **_memory(config, on_gpu=on_gpu),
+        **_memory(rollout, on_gpu=on_gpu),
         **({} if adapter is None else adapter.engine_arguments()),
         **({} if node is None else _multi_node(node, nodes=rollout.nodes)),
-        **{**_defaults(config, on_gpu=on_gpu), **rollout.vllm.model_dump()},
+        **{**_defaults(rollout, on_gpu=on_gpu), **rollout.vllm.model_dump()},
     )
 
 
-def set_environment(config: RunConfig) -> bool:
+def set_environment(rollout: RolloutConfig) -> bool:
     """Set the options that vLLM reads only from environment variables; return whether there is a GPU.
 
     Errors: ValueError if rollout.device is cuda and there is no GPU.
@@ -65,30 +66,30 @@ def set_environment(config: RunConfig) -> bool:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", str(ceil(config.rollout.start_timeout_seconds)))
+    os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", str(ceil(rollout.start_timeout_seconds)))
     import torch
 
-    if config.rollout.device == "cuda":
+    if rollout.device == "cuda":
         require_cuda("rollout.device")
     if torch.cuda.is_available():
         return True
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling with g++ delays the first request by 15 s
-    os.environ["OMP_NUM_THREADS"] = str(config.rollout.threads)
+    os.environ["OMP_NUM_THREADS"] = str(rollout.threads)
     return False
 
 
-def _memory(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
+def _memory(rollout: RolloutConfig, *, on_gpu: bool) -> dict[str, Any]:
     if on_gpu:
-        return {"gpu_memory_utilization": config.rollout.gpu_memory_utilization}
-    return {"kv_cache_memory_bytes": int(config.rollout.kv_cache_gib * GIB)}
+        return {"gpu_memory_utilization": rollout.gpu_memory_utilization}
+    return {"kv_cache_memory_bytes": int(rollout.kv_cache_gib * GIB)}
 
 
-def _defaults(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
+def _defaults(rollout: RolloutConfig, *, on_gpu: bool) -> dict[str, Any]:
     """Return options that rollout.vllm may override."""
     shared = {
         "enable_prefix_caching": True,
-        "max_num_seqs": config.rollout.max_groups * config.rollout.group_size,
+        "max_num_seqs": rollout.max_groups * rollout.group_size,
     }
     return shared if on_gpu else {**shared, "enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slipstream.config import RunConfig
+from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
 from slipstream.functions import load_function, named_function
@@ -77,7 +77,7 @@ def _tried(config: RunConfig, reward: CustomConfig, rows: Sequence[Row]) -> Trie
     scored_row: Tried = {}
     for number, (prompt, demonstration) in enumerate([] if refused else rows):
         try:
-            right, empty = asyncio.run(_called(config, reward, prompt, (demonstration, "")))
+            right, empty = asyncio.run(_called(config.verifier, reward, prompt, (demonstration, "")))
         except (SlipstreamError, UnusableGroundTruth) as error:
             return {"refused": str(error)}
         for text, verdict in ((demonstration, right), ("", empty)):
@@ -89,13 +89,13 @@ def _tried(config: RunConfig, reward: CustomConfig, rows: Sequence[Row]) -> Trie
 
 
 async def _called(
-    config: RunConfig, reward: CustomConfig | FormatConfig, prompt: Prompt, texts: Sequence[str]
+    verifier: VerifierConfig, reward: CustomConfig | FormatConfig, prompt: Prompt, texts: Sequence[str]
 ) -> Sequence[Verdict]:
     """Return the verdicts on these answers, by the reward in a verifier with one child.
 
     Errors: WorkerLost, UnusableGroundTruth.
     """
-    settings = config.verifier.model_copy(update={"workers": 1})
+    settings = verifier.model_copy(update={"workers": 1})
     resources = Resources.make(settings, metrics=Metrics(), log=Log(pod="try", level="error"))
     made = make_reward(reward, resources)
     answers = [Answer(text=t, tokens=len(t.split()), finish_reason=FinishReason.STOP) for t in texts]
@@ -118,7 +118,10 @@ def _excluded(config: RunConfig, rows: Sequence[Row]) -> Iterator[str]:
     )
     for reward in config.rewards if compares_whole_text and rows else ():
         if isinstance(reward, FormatConfig):
-            verdicts = [asyncio.run(_called(config, reward, p, [p.answer.strip()]))[0] for p, _ in rows]
+            verdicts = [
+                asyncio.run(_called(config.verifier, reward, prompt, [prompt.answer.strip()]))[0]
+                for prompt, _ in rows
+            ]
             if all(verdict.outcome is Outcome.SCORE and not verdict.value for verdict in verdicts):
                 yield reward.name
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from slipstream.algorithms.objectives.surrogate import Surrogate, Tokens, TopK
+from slipstream.algorithms.objectives.surrogate import Surrogate, Tokens
 from slipstream.algorithms.spec import Objective
 from slipstream.functions import load_function
 
-__all__ = ["Surrogate", "Tokens", "TopK", "surrogate"]
+__all__ = ["Surrogate", "Tokens", "surrogate"]
 
 
 def surrogate(spec: Objective, tokens: Tokens) -> Surrogate:

@@ -6,7 +6,8 @@ Suffixes: _T packed tokens, _K tokens of the vocabulary. p = pi, q = mu, D a div
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.objectives.surrogate import Surrogate, Tokens, TopK
+from slipstream.algorithms.microbatch import TopK
+from slipstream.algorithms.objectives.surrogate import Surrogate, Tokens
 from slipstream.algorithms.spec import Dppo, Ipo
 
 

@@ -1,7 +1,8 @@
 """Input and output of an objective: the tokens, and the surrogate J of each token with its gradient.
 
-Suffixes: _T packed tokens, _B sequences, _K tokens of the vocabulary. Objectives state the slope g next
-to their J, so no tensor carries a gradient, except in the tokens of an objective of the user's.
+Suffixes: _T packed tokens, _B sequences. l logprobs, a those of the anchor, A advantages, mu the policy that
+sampled. Objectives state the slope g next to their J, so no tensor carries a gradient, except in the tokens
+of an objective of the user's.
 """
 
 from dataclasses import dataclass
@@ -9,40 +10,39 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.ratios import LOG_RATIO_LIMIT, bounded
+from slipstream.algorithms.microbatch import Microbatch
+from slipstream.algorithms.ratios import LOG_RATIO_LIMIT, bounded, keep
 from slipstream.algorithms.segments import segment_mean, segment_sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopK:
-    """Logprobs of mu's K likeliest tokens at each position, for the top-K divergences of DPPO."""
+class Tokens(Microbatch):
+    """A microbatch as its loss reads it.
 
-    logprobs_TK: Tensor
-    """Under the current policy, nats."""
-    rollout_logprobs_TK: Tensor
-    """Under the policy that sampled, nats."""
-    sampled_TK: Tensor
-    """Bool: which of them is the sampled token; none in a row where it is not among them."""
+    All numbers are constants in float32 or wider, finite, and 0 outside the mask; gamma is 1 there. Choices
+    are bool, and there is one advantage for each token.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """The tokens of one packed microbatch: finite, and 0 outside the mask."""
-
-    logprobs_T: Tensor
-    """l, nats."""
     log_ratio_T: Tensor
     """l - a, nats, not clamped."""
-    advantages_T: Tensor
-    """A."""
-    mask_T: Tensor
-    """Bool: the tokens that train; tokens over age included, whose weight is 0."""
-    sequence_ids_T: Tensor
-    lengths_B: Tensor
-    """Tokens of each sequence in the mask."""
-    router_shift_T: Tensor | None = None
-    """exp(-mean |log router_new - log router_old|), for RSPO."""
-    top_k: TopK | None = None
+    drift_T: Tensor | None
+    """l - log mu; None without rollout logprobs."""
+    log_rho_T: Tensor | None
+    """log prox - log mu; the drift where no correction reads the old logprobs."""
+    trained_T: Tensor
+    """Bool: in the mask and not over age."""
+    trains_whole_mask: bool
+    """No token is over age: trained_T is the mask."""
+
+    @property
+    def advantages_T(self) -> Tensor:
+        """A."""
+        return self.advantages
+
+    @property
+    def lengths_B(self) -> Tensor:
+        """Tokens of each sequence in the mask."""
+        return self.layout.lengths_B.to(self.logprobs_T)
 
     @property
     def z_T(self) -> Tensor:
@@ -54,15 +54,29 @@ class Tokens:
         """Bool: z is inside the clamp, past which exp(z) no longer moves with l."""
         return self.log_ratio_T.abs() <= LOG_RATIO_LIMIT
 
+    @property
+    def log_ratio_ref_T(self) -> Tensor | None:
+        """l - log ref; None without a reference."""
+        return None if self.ref_logprobs_T is None else self.logprobs_T - self.ref_logprobs_T
+
+    @property
+    def log_ratio_teacher_T(self) -> Tensor | None:
+        """log teacher - l; None without a teacher."""
+        return None if self.taught is None else self.taught.logprobs_T - self.logprobs_T
+
+    def keep(self, value_T: Tensor) -> Tensor:
+        """Return value_T [T], or [T, K], with 0 where a token does not train."""
+        return self.layout.keep(value_T) if self.trains_whole_mask else keep(value_T, self.trained_T)
+
     def sequence_sum(self, value_T: Tensor) -> Tensor:
         """Sum of a value over the mask of each sequence, [B]."""
-        return segment_sum(value_T * self.mask_T, self.sequence_ids_T, self.lengths_B.shape[0])
+        return segment_sum(value_T * self.mask_T, self.sequence_ids_T, self.layout.sequences)
 
     def sequence_mean(self, value_T: Tensor) -> Tensor:
         """Mean of a value over the mask of each sequence, [B]; 0 for an empty one."""
         value_T = value_T * self.mask_T
         count_B = self.lengths_B.to(value_T.dtype)
-        return segment_mean(value_T, self.sequence_ids_T, self.lengths_B.shape[0], count_B)
+        return segment_mean(value_T, self.sequence_ids_T, self.layout.sequences, count_B)
 
     def of_token(self, value_B: Tensor) -> Tensor:
         """Give each token the value of its sequence, [T]."""

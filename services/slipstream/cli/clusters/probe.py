@@ -51,7 +51,7 @@ def send_weights_command(arguments: argparse.Namespace) -> int:
     from slipstream.config import apply_environment, load_config
 
     send_weights(
-        apply_environment(load_config(arguments.config, arguments.set)),
+        apply_environment(load_config(arguments.config, arguments.set)).weights,
         mib=arguments.mib,
         rounds=arguments.rounds,
         deadline_seconds=arguments.deadline,

@@ -16,21 +16,9 @@ import torch
 
 from slipstream.cli.clusters.ticket import Ticket
 from slipstream.cli.errors import CommandError, UsageError
-from slipstream.config import RunConfig
+from slipstream.config import WeightsConfig
 from slipstream.telemetry.logs import Log
-from slipstream.weights import nccl_log
-from slipstream.weights.bandwidth import (
-    KINDS,
-    End,
-    Kind,
-    Load,
-    Measurement,
-    answer_as_receiver,
-    invitation,
-    measure_as_sender,
-    receiving,
-    sending,
-)
+from slipstream.weights import bandwidth, nccl_log
 from slipstream.weights.group import TransferError, backend_of, nccl_version
 from slipstream.weights.last_deadline import or_exit
 from slipstream.weights.manifest import ALIGNMENT_BYTES
@@ -38,7 +26,7 @@ from slipstream.weights.rendezvous.addresses import listen
 from slipstream.weights.rendezvous.server import ADMITTED
 
 MIB = 1024 * 1024
-WHAT: dict[Kind, str] = {
+WHAT: dict[bandwidth.Kind, str] = {
     "broadcast": "broadcasts alone",
     "publication": "with packing and checksums, as a publication",
     "tcp": "one plain TCP stream",
@@ -59,7 +47,7 @@ class ProbeFailed(CommandError):
     """The bandwidth could not be measured."""
 
 
-def send_weights(config: RunConfig, *, mib: int, rounds: int, deadline_seconds: float, cpu: bool) -> None:
+def send_weights(config: WeightsConfig, *, mib: int, rounds: int, deadline_seconds: float, cpu: bool) -> None:
     """Wait for the receiver, measure, and print a line for each kind of transfer.
 
     `mib`: size of a round, which is sent in buckets of `weights.bucket_mib`.
@@ -67,16 +55,16 @@ def send_weights(config: RunConfig, *, mib: int, rounds: int, deadline_seconds: 
     """
     device = torch.device("cpu" if cpu or not torch.cuda.is_available() else "cuda:0")
     network, log_file = _network(device), _start_nccl_log(device)
-    load = _load(mib, rounds, bucket_mib=config.weights.bucket_mib)
-    timeout = config.weights.timeout_seconds
+    load = _load(mib, rounds, bucket_mib=config.bucket_mib)
+    timeout = config.timeout_seconds
     with (
-        _receiver(config.weights.host, network, deadline_seconds) as connection,
+        _receiver(config.host, network, deadline_seconds) as connection,
         or_exit(timeout, "the measurement with the receiver") as progress,
         _translated(),
-        sending(
+        bandwidth.sending(
             connection,
             load,
-            host=config.weights.host,
+            host=config.host,
             timeout_seconds=timeout,
             device=device,
             log=Log(pod="probe"),
@@ -84,7 +72,7 @@ def send_weights(config: RunConfig, *, mib: int, rounds: int, deadline_seconds: 
         ) as end,
     ):
         _say_path(end, network, log_file)
-        _say_ratio([_say_measured(measure_as_sender(end, kind), load) for kind in KINDS])
+        _say_ratio([_say_measured(bandwidth.measure_as_sender(end, kind), load) for kind in bandwidth.KINDS])
 
 
 def receive_weights(text: str) -> None:
@@ -98,14 +86,14 @@ def receive_weights(text: str) -> None:
     _refuse_another_network(ticket, device)
     log_file = _start_nccl_log(device)
     with _sender(ticket) as connection, _translated():
-        invited = invitation(connection)
+        invited = bandwidth.invitation(connection)
         with (
             or_exit(invited.timeout_seconds, "the measurement with the sender") as progress,
-            receiving(connection, invited, device=device, progress=progress) as end,
+            bandwidth.receiving(connection, invited, device=device, progress=progress) as end,
         ):
             _say_path(end, ticket.network, log_file)
-            for kind in KINDS:
-                answer_as_receiver(end, kind)
+            for kind in bandwidth.KINDS:
+                bandwidth.answer_as_receiver(end, kind)
                 _say("ok", kind, f"{end.load.rounds} rounds of {_size(end.load)} received, {WHAT[kind]}")
 
 
@@ -188,11 +176,11 @@ def _sender(ticket: Ticket) -> Iterator[socket.socket]:
         yield connection
 
 
-def _load(mib: int, rounds: int, *, bucket_mib: float) -> Load:
+def _load(mib: int, rounds: int, *, bucket_mib: float) -> bandwidth.Load:
     """Return the buckets of a round: whole buckets, or one smaller bucket for a small round."""
     words = round(min(mib, bucket_mib) * MIB) // ALIGNMENT_BYTES
     bucket_bytes = max(1, words) * ALIGNMENT_BYTES
-    return Load(bucket_bytes=bucket_bytes, buckets=max(1, mib * MIB // bucket_bytes), rounds=rounds)
+    return bandwidth.Load(bucket_bytes=bucket_bytes, buckets=max(1, mib * MIB // bucket_bytes), rounds=rounds)
 
 
 def _network(device: torch.device) -> str:
@@ -231,7 +219,7 @@ def _translated() -> Iterator[None]:
         ) from error
 
 
-def _say_path(end: End, network: str, log_file: Path | None) -> None:
+def _say_path(end: bandwidth.End, network: str, log_file: Path | None) -> None:
     own, peer = end.addresses
     _say("ok", "group", f"{network}, from {own} to {peer}")
     if log_file is None:
@@ -241,7 +229,7 @@ def _say_path(end: End, network: str, log_file: Path | None) -> None:
     _say("ok", "transport", f"{', '.join(names)}: {nccl_log.meaning(names)} (NCCL's log: {log_file})")
 
 
-def _say_measured(measured: Measurement, load: Load) -> Measurement:
+def _say_measured(measured: bandwidth.Measurement, load: bandwidth.Load) -> bandwidth.Measurement:
     _say(
         "ok",
         measured.kind,
@@ -251,12 +239,12 @@ def _say_measured(measured: Measurement, load: Load) -> Measurement:
     return measured
 
 
-def _say_ratio(results: list[Measurement]) -> None:
+def _say_ratio(results: list[bandwidth.Measurement]) -> None:
     speeds = {result.kind: result.gigabytes_per_second for result in results}
     _say("ok", "ratio", f"a broadcast has {speeds['broadcast'] / speeds['tcp']:.2g} times the speed of TCP")
 
 
-def _size(load: Load) -> str:
+def _size(load: bandwidth.Load) -> str:
     return f"{load.buckets} × {load.bucket_bytes / MIB:g} MiB"
 
 

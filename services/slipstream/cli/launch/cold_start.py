@@ -39,7 +39,7 @@ def needs_cold_start(config: RunConfig) -> bool:
 
 def cached_model(config: RunConfig) -> Path:
     """Return the cached directory for this configuration; equal inputs give the same directory."""
-    warmup = _settings(config)
+    warmup = _settings(config.warmup)
     inputs = {
         "format": FORMAT,
         "model": config.model.model_dump(mode="json"),
@@ -78,7 +78,7 @@ async def cold_start(
         if (output / "config.json").exists():
             say(f"{what}: {output} (cached)")
             return True
-        explicit = config.model_copy(update={"warmup": _settings(config)})
+        explicit = config.model_copy(update={"warmup": _settings(config.warmup)})
         with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
             config_file = Path(folder) / "config.yaml"
             config_file.write_text(dump_config(explicit), encoding="utf-8")
@@ -171,9 +171,9 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _settings(config: RunConfig) -> WarmupConfig:
+def _settings(warmup: WarmupConfig | None) -> WarmupConfig:
     """Return the `warmup` section; without one, a tiny model is initialised and not trained."""
-    return config.warmup or WarmupConfig.model_validate({"steps": 0})
+    return warmup or WarmupConfig.model_validate({"steps": 0})
 
 
 def _file_states(config: RunConfig) -> list[tuple[str, int, int]]:

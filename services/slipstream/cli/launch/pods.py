@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from slipstream.config import RunConfig
@@ -54,7 +54,7 @@ class PodSpec:
 def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     """Return the pods of a run on this machine, in the order of their start."""
     engine, workers = config.rollout.start_timeout_seconds, range(config.rollout.workers)
-    services = [_pod(REPLAY), _pod(VERIFIER, start_seconds=_verifier_start_seconds(config))]
+    services = [_pod(REPLAY), _pod(VERIFIER, start_seconds=_verifier_start_seconds(config.rewards))]
     stage = next((stage for stage in config.stages if isinstance(stage, SampledStage)), None)
     module = f"{LEARNER}.stage" if stage else LEARNER
     learner_needs: tuple[str, ...] = (REPLAY,)
@@ -81,9 +81,9 @@ def address_environment(addresses: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _verifier_start_seconds(config: RunConfig) -> float:
+def _verifier_start_seconds(rewards: Iterable[object]) -> float:
     """Return the start deadline of the verifier, which loads its models one after the other."""
-    models = (reward for reward in config.rewards if isinstance(reward, ScoringModel))
+    models = (reward for reward in rewards if isinstance(reward, ScoringModel))
     return SERVICE_START_SECONDS + sum(model.start_timeout_seconds for model in models)
 
 

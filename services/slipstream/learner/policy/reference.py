@@ -3,7 +3,7 @@
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from slipstream.config import RunConfig
+from slipstream.config import LearnerConfig, RunConfig
 from slipstream.config.learner_memory import has_reference
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.lora import LoraPolicy
@@ -62,18 +62,18 @@ def load_reference(
 
     own = load_policy(source, source=source, device=device, dtype=dtype, mesh=mesh, around=frozen)
     if policy is not None:
-        _check_fits(own, policy, config)
+        _check_fits(own, policy, config.learner)
     return Reference(own, decay=settings.decay if averaged else None)
 
 
-def _check_fits(reference: Policy, policy: Policy, config: RunConfig) -> None:
+def _check_fits(reference: Policy, policy: Policy, learner: LearnerConfig) -> None:
     sizes = [int(each.model.config.get_text_config().vocab_size) for each in (reference, policy)]
     if sizes[0] != sizes[1]:
         raise ValueError(
             f"algorithm.reference.path: {reference.source} has a vocabulary of {sizes[0]} tokens, and the "
             f"policy one of {sizes[1]}; name a model with the policy's tokenizer"
         )
-    if config.learner.share_prompts and not reference.attends_fully():
+    if learner.share_prompts and not reference.attends_fully():
         raise ValueError(
             f"algorithm.reference.path: {reference.source} has not full attention in every layer, which "
             "learner.share_prompts needs; set that to false"

@@ -72,4 +72,5 @@ class MeasuredLocally:
     def _measure(self) -> tuple[float, int]:
         config = self._config
         tokens = load_tokens(config.model.directory(), max_new_tokens=config.rollout.max_new_tokens)
-        return sampled_accuracy(self._policy, tokens, make_source(config.data, seed=config.seed), config)
+        source = make_source(config.data, seed=config.seed)
+        return sampled_accuracy(self._policy, tokens, source, config.rollout)

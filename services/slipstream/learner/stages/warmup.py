@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from slipstream.answers.arithmetic import InvalidExpression, check_countdown
-from slipstream.config import ConfigError, RunConfig, WarmupConfig, load_config
+from slipstream.config import ConfigError, RolloutConfig, RunConfig, WarmupConfig, load_config
 from slipstream.config.data import demonstrates
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
@@ -59,13 +59,12 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
     stops = stop_at_end_of_turn(policy, tokens)
     measured = not demonstrates(config.data)
     if config.model.path is not None and measured:
-        _print_progress(
-            accuracy_before=sampled_accuracy(policy, tokens, source, config, report=_report_measured)[0]
-        )
+        before, _ = sampled_accuracy(policy, tokens, source, config.rollout, report=_report_measured)
+        _print_progress(accuracy_before=before)
     fit_demonstrations(policy, tokens, source, settings, config=config)
     accuracy = None
     if measured:
-        accuracy, _ = sampled_accuracy(policy, tokens, source, config, report=_report_measured)
+        accuracy, _ = sampled_accuracy(policy, tokens, source, config.rollout, report=_report_measured)
     _print_progress(phase="writing the model")
     policy.save(partial, dtype=dtype)
     write_stops(partial, stops)
@@ -126,7 +125,7 @@ def sampled_accuracy(
     policy: Policy,
     tokens: Tokens,
     source: PromptSource,
-    config: RunConfig,
+    rollout: RolloutConfig,
     *,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[float, int]:
@@ -135,7 +134,7 @@ def sampled_accuracy(
     count = min(TEST_PROMPTS, source.held_out_size or TEST_PROMPTS)
     for index in range(count):
         prompt = source.held_out(index)
-        right += _is_right(prompt, _sample(policy, tokens, prompt, config).strip())
+        right += _is_right(prompt, _sample(policy, tokens, prompt, rollout).strip())
         report(index + 1, count)
     return right / count, count
 
@@ -169,15 +168,15 @@ def _report_measured(done: int, of: int) -> None:
     _print_progress(phase="measuring the accuracy, prompt", done_of_phase=done, of_phase=of)
 
 
-def _sample(policy: Policy, tokens: Tokens, prompt: Prompt, config: RunConfig) -> str:
+def _sample(policy: Policy, tokens: Tokens, prompt: Prompt, rollout: RolloutConfig) -> str:
     ids = tokens.encode(prompt)
     generated = policy.model.generate(
         torch.tensor([ids], device=policy.device),
         attention_mask=torch.ones(1, len(ids), dtype=torch.long, device=policy.device),
         do_sample=True,
-        temperature=config.rollout.temperature,
+        temperature=rollout.temperature,
         top_k=0,
-        max_new_tokens=config.rollout.max_new_tokens,
+        max_new_tokens=rollout.max_new_tokens,
     )
     return tokens.decode(generated[0, len(ids) :].tolist())
 

@@ -12,8 +12,8 @@ import torch
 
 from slipstream.algorithms import Taught, TeacherTop, TopK, over_age_mask, token_staleness
 from slipstream.algorithms.critic import ValueLoss
-from slipstream.algorithms.loss import packed_policy_loss
-from slipstream.algorithms.packed import Packed
+from slipstream.algorithms.loss import microbatch_loss
+from slipstream.algorithms.microbatch import Microbatch
 from slipstream.algorithms.spec import LossSpec
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.policy.logprobs import Selected
@@ -61,9 +61,9 @@ class Gradients:
                 raise Abandoned
             now = models.forward(models.policy, row, constants.routed, others=True)
             staleness_T = row_staleness(row, version)
-            policy = packed_policy_loss(
+            policy = microbatch_loss(
                 self.loss,
-                _packed(row, constants, targets, now, staleness_T),
+                _microbatch(row, constants, targets, now, staleness_T),
                 counts=replace(
                     minibatch.counts,
                     prompt_tokens_B=row.prompt_tokens_B,
@@ -120,23 +120,23 @@ def row_staleness(row: Row, version: int) -> torch.Tensor:
     return token_staleness(version, row.versions_T.clamp(max=version))
 
 
-def _packed(
+def _microbatch(
     row: Row, constants: RowConstants, targets: RowTargets, now: Selected, staleness_T: torch.Tensor
-) -> Packed:
+) -> Microbatch:
     """Return the row as the policy loss reads it."""
     before, after = constants.routed, now.routed
-    return Packed(
+    return Microbatch(
         layout=row.layout,
-        logprobs=now.logprobs_T,
-        rollout_logprobs=row.rollout_logprobs_T,
-        old_logprobs=constants.old_T,
-        ref_logprobs=constants.ref_T,
+        logprobs_T=now.logprobs_T,
+        rollout_logprobs_T=row.rollout_logprobs_T,
+        old_logprobs_T=constants.old_T,
+        ref_logprobs_T=constants.ref_T,
         advantages=targets.advantages,
-        staleness=staleness_T,
-        entropy=now.entropy_T,
-        selected=targets.selected_T,
-        held=targets.held_T,
-        router_shift=None if before is None or after is None else router_shift(before, after),
+        staleness_T=staleness_T,
+        entropy_T=now.entropy_T,
+        selected_T=targets.selected_T,
+        held_T=targets.held_T,
+        router_shift_T=None if before is None or after is None else router_shift(before, after),
         top_k=_top_k(row, now),
         taught=_taught(row, now),
     )
