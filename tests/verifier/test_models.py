@@ -15,8 +15,7 @@ from slipstream.config.rewards import ProcessRewardConfig, RewardModelConfig
 from slipstream.records import ChatMessage, Outcome, Prompt
 from slipstream.verifier.models.child import verdicts_of
 from slipstream.verifier.models.classifier import Classifier
-from slipstream.verifier.models.process import StepScorer
-from slipstream.verifier.models.steps import AGGREGATIONS
+from slipstream.verifier.models.process import AGGREGATIONS, StepScorer
 from slipstream.verifier.workers.worker import WorkerLost
 from verifier.scoring import Bench, answer
 from verifier.tiny_models import a_model, logits_of

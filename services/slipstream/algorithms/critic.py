@@ -10,13 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from slipstream.algorithms import checks
 from slipstream.algorithms.aggregation import Counts
-from slipstream.algorithms.checks import (
-    count_sequences,
-    require_floating,
-    require_mask,
-    require_shape,
-)
 from slipstream.algorithms.process_rewards import token_rewards
 from slipstream.algorithms.ratios import keep
 from slipstream.algorithms.sloped import with_slope
@@ -105,8 +100,8 @@ def final_rewards(rewards: Tensor, sequence_ids: Tensor) -> Tensor:
     sequence_ids: [T], 0, ..., B - 1 in order. Raises ValueError for mismatched shapes, or a reward that
     is not finite.
     """
-    sequences = count_sequences(sequence_ids)
-    require_shape("rewards", rewards, (sequences,), "the sequences of sequence_ids")
+    sequences = checks.count_sequences(sequence_ids)
+    checks.require_shape("rewards", rewards, (sequences,), "the sequences of sequence_ids")
     last_B = torch.bincount(sequence_ids, minlength=sequences).cumsum(0) - 1
     return token_rewards(rewards, last_B, sequence_ids)
 
@@ -116,7 +111,7 @@ def moments(values: Tensor, mask: Tensor) -> Tensor:
 
     They add up over microbatches and ranks.
     """
-    require_shape("mask", mask, tuple(values.shape), "values")
+    checks.require_shape("mask", mask, tuple(values.shape), "values")
     value_T, mask_T = keep(values.detach().double(), mask.bool()), mask.bool()
     return torch.stack([mask_T.sum().double(), value_T.sum(), value_T.square().sum()])
 
@@ -145,12 +140,12 @@ def _check(
     clip_range: float | None,
 ) -> Tensor:
     """Return the mask as bool."""
-    require_floating("values", values)
+    checks.require_floating("values", values)
     if values.ndim != 1:
         raise ValueError(f"values: got shape {list(values.shape)}, needs packed tokens [T]")
     for name, tensor in (("old_values", old_values), ("returns", returns), ("mask", mask)):
-        require_shape(name, tensor, tuple(values.shape), "values")
-    require_mask("mask", mask)
+        checks.require_shape(name, tensor, tuple(values.shape), "values")
+    checks.require_mask("mask", mask)
     if clip_range is not None:
         require_positive("clip_range (None does not clip)", clip_range)
     mask_T = mask.bool()

@@ -11,15 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.checks import (
-    refuse_mask,
-    refuse_sequence_ids,
-    require_sequence_ids,
-    require_shape,
-    require_tensor,
-    rises_by_one,
-    zeros_and_ones,
-)
+from slipstream.algorithms import checks
 from slipstream.algorithms.ratios import keep
 from slipstream.algorithms.segments import segment_sum
 
@@ -109,17 +101,17 @@ def lay_out(mask: Tensor, sequence_ids: Tensor, *, part: int = PART) -> Layout:
     of a part, about; a part is some whole sequences.
     Raises ValueError for mismatched shapes, a mask of other numbers than 0 and 1, and unordered ids.
     """
-    require_tensor("mask", mask)
+    checks.require_tensor("mask", mask)
     if mask.ndim != 1:
         raise ValueError(f"mask: got shape {list(mask.shape)}, needs packed tokens [T]")
-    require_shape("sequence_ids", sequence_ids, tuple(mask.shape), "mask")
-    require_sequence_ids(sequence_ids)
+    checks.require_shape("sequence_ids", sequence_ids, tuple(mask.shape), "mask")
+    checks.require_sequence_ids(sequence_ids)
     mask_T = mask.bool()
     legal, ordered, last, counted, *starts = _facts(mask, mask_T, sequence_ids, part)
     if not legal:
-        refuse_mask("mask")
+        checks.refuse_mask("mask")
     if not ordered:
-        refuse_sequence_ids(sequence_ids)
+        checks.refuse_sequence_ids(sequence_ids)
     return Layout(
         sequence_ids_T=sequence_ids,
         mask_T=mask_T,
@@ -139,7 +131,7 @@ def _facts(mask: Tensor, mask_T: Tensor, ids_T: Tensor, part: int) -> list[int]:
     if not mask.numel():
         return [True, True, -1, 0]
     counted_T = mask_T.cumsum(0, dtype=torch.int32)
-    heads = (zeros_and_ones(mask), rises_by_one(ids_T), ids_T[-1], counted_T[-1])
+    heads = (checks.zeros_and_ones(mask), checks.rises_by_one(ids_T), ids_T[-1], counted_T[-1])
     # searchsorted needs ordered ids. For unordered ones it gives any position, and `lay_out` refuses them.
     start_P = torch.searchsorted(ids_T, ids_T[part::part].contiguous()).clamp(max=mask.shape[0] - 1)
     starts = (start_P, ids_T[start_P], counted_T[start_P] - mask_T[start_P].int()) if start_P.numel() else ()

@@ -10,12 +10,7 @@ from typing import Final, Literal, get_args
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.checks import (
-    count_sequences,
-    require_integers,
-    require_mask,
-    require_shape,
-)
+from slipstream.algorithms import checks
 from slipstream.algorithms.generalized_advantage import gae
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec.checks import require_choice
@@ -53,7 +48,7 @@ def token_rewards(step_scores: Tensor, step_ends: Tensor, sequence_ids: Tensor) 
     Raises ValueError for mismatched shapes, an index out of range or a score that is not finite.
     """
     _check_scores(step_scores, "step_ends", step_ends)
-    count_sequences(sequence_ids)
+    checks.count_sequences(sequence_ids)
     tokens = sequence_ids.shape[0]
     if not bool(((step_ends >= 0) & (step_ends < tokens)).all()):
         raise ValueError(f"step_ends: got {step_ends.tolist()[:8]}..., needs indices from 0 to {tokens - 1}")
@@ -72,8 +67,8 @@ def step_rewards_to_go(
     Raises ValueError as token_rewards and gae do, and for a step that ends on an environment token.
     """
     reward_T = token_rewards(step_scores, step_ends, sequence_ids)
-    require_shape("mask", mask, tuple(sequence_ids.shape), "sequence_ids")
-    require_mask("mask", mask)
+    checks.require_shape("mask", mask, tuple(sequence_ids.shape), "sequence_ids")
+    checks.require_mask("mask", mask)
     if not bool(mask.bool()[step_ends.long()].all()):
         raise ValueError(
             "step_ends: got a token where mask is 0, needs the last token of the model in each step"
@@ -85,8 +80,8 @@ def step_rewards_to_go(
 def _check_scores(step_scores: Tensor, name: str, ids: Tensor) -> None:
     if step_scores.ndim != 1:
         raise ValueError(f"step_scores: got shape {list(step_scores.shape)}, needs [K]")
-    require_shape(name, ids, tuple(step_scores.shape), "step_scores")
-    require_integers(name, ids)
+    checks.require_shape(name, ids, tuple(step_scores.shape), "step_scores")
+    checks.require_integers(name, ids)
 
 
 def _check_steps(step_scores: Tensor, step_sequence_ids: Tensor, sequences: int | None) -> int:

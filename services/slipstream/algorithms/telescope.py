@@ -6,12 +6,7 @@ from typing import Any, Final
 
 from slipstream.algorithms.presets.telescope import EPSILON
 from slipstream.algorithms.resolve import nearest
-from slipstream.algorithms.spec.checks import (
-    require_boolean,
-    require_choice,
-    require_integer,
-    require_positive,
-)
+from slipstream.algorithms.spec import checks
 
 ALGORITHMS: Final = ("grpo", "rloo", "reinforce_pp", "dr_grpo", "cispo", "gspo", "sapo")
 OWN_RATIO: Final = ("cispo", "gspo", "sapo")
@@ -110,18 +105,20 @@ def _objective(name: str, keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_ranges(keys: Mapping[str, Any]) -> None:
-    require_choice("telescope.algorithm", keys["algorithm"], ALGORITHMS)
-    require_choice("telescope.advantage_norm", keys["advantage_norm"], ("group", "batch"))
-    require_choice(
+    checks.require_choice("telescope.algorithm", keys["algorithm"], ALGORITHMS)
+    checks.require_choice("telescope.advantage_norm", keys["advantage_norm"], ("group", "batch"))
+    checks.require_choice(
         "telescope.dr_grpo_loss_agg_mode", keys["dr_grpo_loss_agg_mode"], ("token_mean", "token_sum_norm")
     )
-    require_choice("telescope.ppo_clip_ref_logprobs", keys["ppo_clip_ref_logprobs"], ("rollout", "batch"))
-    require_boolean("telescope.use_ppo_clip", keys["use_ppo_clip"])
-    require_positive("telescope.clip_low", keys["clip_low"], at_most=1.0)
+    checks.require_choice(
+        "telescope.ppo_clip_ref_logprobs", keys["ppo_clip_ref_logprobs"], ("rollout", "batch")
+    )
+    checks.require_boolean("telescope.use_ppo_clip", keys["use_ppo_clip"])
+    checks.require_positive("telescope.clip_low", keys["clip_low"], at_most=1.0)
     for key in ("clip_high", "sapo_tau_pos", "sapo_tau_neg"):
-        require_positive(f"telescope.{key}", keys[key])
-    require_integer("telescope.group_size", keys["group_size"], at_least=1)
-    require_integer("telescope.number_of_minibatches", keys["number_of_minibatches"], at_least=1)
+        checks.require_positive(f"telescope.{key}", keys[key])
+    checks.require_integer("telescope.group_size", keys["group_size"], at_least=1)
+    checks.require_integer("telescope.number_of_minibatches", keys["number_of_minibatches"], at_least=1)
 
 
 def _refuse_contradictions(name: str, keys: Mapping[str, Any]) -> None:

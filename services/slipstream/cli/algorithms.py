@@ -7,32 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any, Final
 
+from slipstream.algorithms import spec
 from slipstream.algorithms.presets import PRESETS, Preset
 from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.resolve import nearest
-from slipstream.algorithms.spec import (
-    AGGREGATIONS,
-    CORRECTIONS,
-    OBJECTIVES,
-    AdaptiveGroup,
-    Advantage,
-    Buckets,
-    ClipCov,
-    CollapseAlarm,
-    Difficulty,
-    Distillation,
-    DriftPenalty,
-    DynamicSampling,
-    Entropy,
-    Goldilocks,
-    Kl,
-    KlCov,
-    Objective,
-    OverlongFilter,
-    Shaping,
-    SoftOverlong,
-    TopEntropy,
-)
 from slipstream.algorithms.spec.checks import checked_fields
 from slipstream.algorithms.spec.kinds import CUSTOM, every_kind
 from slipstream.algorithms.spec.notes import field_notes
@@ -41,27 +19,27 @@ from slipstream.cli.errors import RunFailed, UsageError
 from slipstream.cli.own_functions import TrialFailed, try_section
 
 PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
-    "objective": every_kind(Objective),
-    "advantage": every_kind(Advantage),
-    "correction": CORRECTIONS,
+    "objective": every_kind(spec.Objective),
+    "advantage": every_kind(spec.Advantage),
+    "correction": spec.CORRECTIONS,
     "regulariser": {
-        "kl": Kl,
-        "drift_penalty": DriftPenalty,
-        "entropy": Entropy,
-        "top_entropy": TopEntropy,
-        "clip_cov": ClipCov,
-        "kl_cov": KlCov,
-        "distillation": Distillation,
+        "kl": spec.Kl,
+        "drift_penalty": spec.DriftPenalty,
+        "entropy": spec.Entropy,
+        "top_entropy": spec.TopEntropy,
+        "clip_cov": spec.ClipCov,
+        "kl_cov": spec.KlCov,
+        "distillation": spec.Distillation,
     },
     "shaping": {
-        "dynamic_sampling": DynamicSampling,
-        "overlong_filter": OverlongFilter,
-        "soft_overlong": SoftOverlong,
-        "difficulty": Difficulty,
-        "goldilocks": Goldilocks,
-        "buckets": Buckets,
-        "adaptive_group": AdaptiveGroup,
-        "collapse_alarm": CollapseAlarm,
+        "dynamic_sampling": spec.DynamicSampling,
+        "overlong_filter": spec.OverlongFilter,
+        "soft_overlong": spec.SoftOverlong,
+        "difficulty": spec.Difficulty,
+        "goldilocks": spec.Goldilocks,
+        "buckets": spec.Buckets,
+        "adaptive_group": spec.AdaptiveGroup,
+        "collapse_alarm": spec.CollapseAlarm,
     },
 }
 """Axis → kind → specification."""
@@ -99,12 +77,12 @@ def check_command(function: str, arguments: Mapping[str, Any]) -> int:
     """
     if ":" in function:
         section = {"kind": CUSTOM, "function": function, "arguments": dict(arguments)}
-    elif function in OBJECTIVES:
+    elif function in spec.OBJECTIVES:
         section = {"kind": function, **arguments}
     else:
         raise UsageError(
             f"algorithms check: got {function!r}, needs package.module:function or the kind of an "
-            f"objective{nearest(function, OBJECTIVES)}"
+            f"objective{nearest(function, spec.OBJECTIVES)}"
         )
     print(function, flush=True)
     try:
@@ -129,10 +107,10 @@ def overview() -> str:
     lines += [f"  {name:<{width}}  {_summary(preset)}  {preset.source}" for name, preset in PRESETS.items()]
     for axis, table in PARTS.items():
         lines += ["", f"{axis}:"]
-        lines += [f"  {kind:<{width}}  {_first_line(spec)}" for kind, spec in table.items()]
-    lines += [f"  {'duplicates':<{width}}  {field_notes(Shaping)['duplicates']}"]
+        lines += [f"  {kind:<{width}}  {_first_line(part)}" for kind, part in table.items()]
+    lines += [f"  {'duplicates':<{width}}  {field_notes(spec.Shaping)['duplicates']}"]
     lines += ["", "aggregation:"]
-    return "\n".join(lines + [f"  {kind:<{width}}  {weight}" for kind, weight in AGGREGATIONS.items()])
+    return "\n".join(lines + [f"  {kind:<{width}}  {weight}" for kind, weight in spec.AGGREGATIONS.items()])
 
 
 def details(name: str) -> str:
@@ -141,13 +119,18 @@ def details(name: str) -> str:
         return "\n".join(_preset_lines(name, PRESETS[name]))
     parts = [(axis, table[name]) for axis, table in PARTS.items() if name in table]
     if parts:
-        return "\n".join(line for axis, spec in parts for line in _part_lines(f"{axis} {name}", spec))
-    for kind, weight in AGGREGATIONS.items():
+        return "\n".join(line for axis, part in parts for line in _part_lines(f"{axis} {name}", part))
+    for kind, weight in spec.AGGREGATIONS.items():
         if kind == name:
             return f"aggregation {kind}\n{INDENT}{weight}"
     if name == "duplicates":
-        return f"shaping duplicates\n{INDENT}keep, drop or share: {field_notes(Shaping)[name]}"
-    names = [*PRESETS, *(kind for table in PARTS.values() for kind in table), *AGGREGATIONS, "duplicates"]
+        return f"shaping duplicates\n{INDENT}keep, drop or share: {field_notes(spec.Shaping)[name]}"
+    names = [
+        *PRESETS,
+        *(kind for table in PARTS.values() for kind in table),
+        *spec.AGGREGATIONS,
+        "duplicates",
+    ]
     raise UsageError(
         f"algorithms: got {name!r}, needs a preset or the kind of a part{nearest(name, names)}; "
         "`slipstream algorithms` lists them"
@@ -163,7 +146,7 @@ def preset_table() -> str:
 
 def part_table(axis: str) -> str:
     """Every kind of an axis as a row of a Markdown table, for the documentation."""
-    rows = [(f"`{kind}`", _first_line(spec), _source(spec)) for kind, spec in PARTS[axis].items()]
+    rows = [(f"`{kind}`", _first_line(part), _source(part)) for kind, part in PARTS[axis].items()]
     cells = [tuple(cell.replace("|", r"\|").replace("*", r"\*") for cell in row) for row in rows]
     head = (axis, "formula", "source")
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *cells))
@@ -183,20 +166,20 @@ def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
         value = getattr(preset, part)
         if value is not None:
             yield from _part_lines(part, type(value), value)
-    yield from ["", f"aggregation {preset.aggregation}", f"{INDENT}{AGGREGATIONS[preset.aggregation]}"]
+    yield from ["", f"aggregation {preset.aggregation}", f"{INDENT}{spec.AGGREGATIONS[preset.aggregation]}"]
     yield from ["", f"corrections: {', '.join(part.kind for part in preset.corrections) or 'none'}"]
     yield f"shaping: {shaping_text(preset.shaping)}"
 
 
-def _part_lines(title: str, spec: type[Any], value: object = None) -> Iterator[str]:
-    notes = field_notes(spec)
-    shown = _with_defaults(spec) if value is None else value
-    yield from ["", title, textwrap.indent(inspect.getdoc(spec) or "", INDENT)]
-    for field in fields(spec):
+def _part_lines(title: str, part: type[Any], value: object = None) -> Iterator[str]:
+    notes = field_notes(part)
+    shown = _with_defaults(part) if value is None else value
+    yield from ["", title, textwrap.indent(inspect.getdoc(part) or "", INDENT)]
+    for field in fields(part):
         if field.name != "kind":
             needed = value is None and _is_needed(field)
             text = "(needed)" if needed else _shown(in_effect(shown, field.name))
-            yield f"{INDENT}{field.name} = {text}: {notes.get(field.name, '')}{_range(spec, field.name)}"
+            yield f"{INDENT}{field.name} = {text}: {notes.get(field.name, '')}{_range(part, field.name)}"
 
 
 def _argument(text: str) -> tuple[str, Any]:
@@ -213,14 +196,14 @@ def _is_needed(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _with_defaults(spec: type[Any]) -> Any:
+def _with_defaults(part: type[Any]) -> Any:
     """Return the specification with its defaults, and with a placeholder where a value is needed."""
     placeholders = {"function": "package.module:function"}
-    return spec(**{f.name: placeholders.get(f.name, 1.0) for f in fields(spec) if _is_needed(f)})
+    return part(**{f.name: placeholders.get(f.name, 1.0) for f in fields(part) if _is_needed(f)})
 
 
-def _range(spec: type[Any], field: str) -> str:
-    allowed = checked_fields(spec).get(field)  # type: ignore[arg-type]
+def _range(part: type[Any], field: str) -> str:
+    allowed = checked_fields(part).get(field)  # type: ignore[arg-type]
     return f" Range: {allowed.number}." if allowed and allowed.number else ""
 
 
@@ -256,12 +239,12 @@ def _table_row(name: str, preset: Preset) -> tuple[str, ...]:
     return name, advantage, objective, anchor, band_of, "; ".join(besides), preset.aggregation, preset.source
 
 
-def _source(spec: type[Any]) -> str:
+def _source(part: type[Any]) -> str:
     """The paper or the code that a docstring names, from "See" to the end of its sentence."""
-    text = " ".join((inspect.getdoc(spec) or "").split())
+    text = " ".join((inspect.getdoc(part) or "").split())
     _, see, source = text.partition(" See ")
     return source.rstrip(".") if see else ""
 
 
-def _first_line(spec: type[Any]) -> str:
-    return " ".join((inspect.getdoc(spec) or "").split("\n\n")[0].split())
+def _first_line(part: type[Any]) -> str:
+    return " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())

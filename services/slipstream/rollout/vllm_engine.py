@@ -10,15 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from slipstream.config import RunConfig
-from slipstream.records import (
-    Chunk,
-    FinishReason,
-    RoutedExperts,
-    Sampling,
-    TopLogprobs,
-    Turn,
-    VersionSpan,
-)
+from slipstream.records import Chunk, FinishReason, RoutedExperts, Sampling, TopLogprobs, Turn, VersionSpan
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.node_rank import NodeRank

@@ -13,14 +13,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from slipstream.processes.lifetime.parent_death import die_with_parent
-from slipstream.sandbox import landlock, seccomp
+from slipstream.sandbox import kernel, landlock, seccomp
 from slipstream.sandbox.job import Bounds
-from slipstream.sandbox.kernel import (
-    PR_SET_DUMPABLE,
-    PR_SET_NO_NEW_PRIVS,
-    drop_capabilities,
-    prctl,
-)
 
 MIB = 1024 * 1024
 OPEN_FILES = 32
@@ -73,9 +67,9 @@ def confine(confinement: Confinement, folder: str, *, seconds: float, memory_mib
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
         die_with_parent()  # setuid clears PR_SET_PDEATHSIG
-    drop_capabilities()
-    prctl(PR_SET_DUMPABLE, 0)
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    kernel.drop_capabilities()
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if confinement.landlock_version is not None:
         landlock.restrict(
             readable=confinement.library, writable=[folder], version=confinement.landlock_version

@@ -4,20 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from slipstream.sandbox.kernel import (
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUSER,
-    MS_NODEV,
-    MS_NOEXEC,
-    MS_NOSUID,
-    MS_PRIVATE,
-    MS_REC,
-    mount,
-    unshare,
-)
+from slipstream.sandbox import kernel
 
 NETWORK, PROCESSES, SCRATCH = "network_namespace", "pid_namespace", "scratch_disk"
 MIB = 1024 * 1024
@@ -40,9 +27,9 @@ def enter(home: str, *, scratch_mib: int) -> dict[str, str]:
         return dict.fromkeys((NETWORK, PROCESSES, SCRATCH), f"no new user namespace: {error.strerror}")
     missing = {}
     steps: Mapping[str, Callable[[], None]] = {
-        NETWORK: lambda: unshare(CLONE_NEWNET | CLONE_NEWIPC),
+        NETWORK: lambda: kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC),
         SCRATCH: lambda: _mount_scratch_disk(home, SCRATCH_DISKS * scratch_mib * MIB),
-        PROCESSES: lambda: unshare(CLONE_NEWPID),
+        PROCESSES: lambda: kernel.unshare(kernel.CLONE_NEWPID),
     }
     for name, step in steps.items():
         try:
@@ -54,10 +41,10 @@ def enter(home: str, *, scratch_mib: int) -> dict[str, str]:
 
 def _mount_scratch_disk(home: str, size: int) -> None:
     """Mount a tmpfs that only this server uses, so that no program fills another's disk."""
-    unshare(CLONE_NEWNS)
-    mount(None, "/", MS_REC | MS_PRIVATE)
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount(None, "/", kernel.MS_REC | kernel.MS_PRIVATE)
     options = f"size={size},nr_inodes={INODES},mode=0700"
-    mount("tmpfs", home, MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
+    kernel.mount("tmpfs", home, kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC, options)
 
 
 def _enter_user() -> None:
@@ -68,7 +55,7 @@ def _enter_user() -> None:
     user, group = os.geteuid(), os.getegid()
     if user == 0:
         return
-    unshare(CLONE_NEWUSER)
+    kernel.unshare(kernel.CLONE_NEWUSER)
     own = Path("/proc/self")
     for file, text in (
         ("setgroups", "deny"),

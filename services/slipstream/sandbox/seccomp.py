@@ -12,18 +12,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from slipstream.sandbox import syscalls
 from slipstream.sandbox.kernel import PR_SET_SECCOMP, prctl
-from slipstream.sandbox.syscalls import (
-    ALLOWED,
-    CLONE,
-    CLONE3,
-    FCNTL,
-    IOCTL,
-    OPEN,
-    OPENAT,
-    PRLIMIT64,
-    SOCKETPAIR,
-)
 
 SECCOMP_MODE_FILTER = 2
 KILL_PROCESS, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -60,7 +50,7 @@ def program(machine: str) -> bytes:
     if machine not in MACHINES:
         raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
     audit, column = MACHINES[machine]
-    numbers = [row[column] for row in ALLOWED.values()]
+    numbers = [row[column] for row in syscalls.ALLOWED.values()]
     instructions = [
         *_load(ARCH_OFFSET),
         (JUMP_IF_EQUAL, 1, 0, audit),
@@ -68,14 +58,15 @@ def program(machine: str) -> bytes:
         *_load(NUMBER_OFFSET),
         (JUMP_IF_AT_LEAST, 0, 1, X32_BIT),
         (RETURN, 0, 0, ERRNO | errno.EPERM),
-        *_when(CLONE3[column], [(RETURN, 0, 0, ERRNO | errno.ENOSYS)]),  # the C library then uses clone
-        *_when(CLONE[column], _threads_only()),
-        *_when(OPEN[column], _no_truncated_reading(1)),
-        *_when(OPENAT[column], _no_truncated_reading(2)),
-        *_when(PRLIMIT64[column], _own_limits()),
-        *_when(SOCKETPAIR[column], _pair_of_streams()),
-        *_when(FCNTL[column], _among(1, ALL_BITS, FCNTL_COMMANDS)),
-        *_when(IOCTL[column], _among(1, ALL_BITS, IOCTL_REQUESTS)),
+        # without clone3 the C library uses clone
+        *_when(syscalls.CLONE3[column], [(RETURN, 0, 0, ERRNO | errno.ENOSYS)]),
+        *_when(syscalls.CLONE[column], _threads_only()),
+        *_when(syscalls.OPEN[column], _no_truncated_reading(1)),
+        *_when(syscalls.OPENAT[column], _no_truncated_reading(2)),
+        *_when(syscalls.PRLIMIT64[column], _own_limits()),
+        *_when(syscalls.SOCKETPAIR[column], _pair_of_streams()),
+        *_when(syscalls.FCNTL[column], _among(1, ALL_BITS, FCNTL_COMMANDS)),
+        *_when(syscalls.IOCTL[column], _among(1, ALL_BITS, IOCTL_REQUESTS)),
         *_any_of([number for number in numbers if number is not None]),
         (RETURN, 0, 0, ERRNO | errno.EPERM),
     ]

@@ -10,13 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.advantages.centre import EQUAL_REWARDS
 from slipstream.algorithms.advantages.completions import Completions, make_completions
 from slipstream.algorithms.resolve import resolve_advantage
 from slipstream.algorithms.spec import Advantage, Gae, OptimalToken
 from slipstream.functions import load_function
-
-__all__ = ["EQUAL_REWARDS", "group_advantages"]
 
 
 def group_advantages(

@@ -4,27 +4,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from slipstream.algorithms import spec
 from slipstream.algorithms.presets.preset import Preset
-from slipstream.algorithms.spec import (
-    BatchScaled,
-    Cispo,
-    DrGrpo,
-    DynamicSampling,
-    Grpo,
-    RolloutIs,
-    Sapo,
-    Shaping,
-    Topr,
-)
 
-VARIED: Final = Shaping(dynamic_sampling=DynamicSampling())
+VARIED: Final = spec.Shaping(dynamic_sampling=spec.DynamicSampling())
 """Dynamic sampling: groups whose rewards are all equal are not trained on."""
 
 WEIGHTED: Final[Mapping[str, Preset]] = MappingProxyType(
     {
         "cispo": Preset(
-            advantage=BatchScaled(),
-            objective=Cispo(),
+            advantage=spec.BatchScaled(),
+            objective=spec.Cispo(),
             aggregation="token_mean",
             shaping=VARIED,
             source="MiniMax-M1, arXiv:2506.13585; cap of 5 and filter from ScaleRL, arXiv:2510.13786",
@@ -32,8 +22,8 @@ WEIGHTED: Final[Mapping[str, Preset]] = MappingProxyType(
             "and does not state its cap. The ratio is taken to the rollout policy.",
         ),
         "scalerl": Preset(
-            advantage=BatchScaled(),
-            objective=Cispo(),
+            advantage=spec.BatchScaled(),
+            objective=spec.Cispo(),
             aggregation="prompt_mean",
             shaping=VARIED,
             source="The Art of Scaling Reinforcement Learning Compute for LLMs (ScaleRL), arXiv:2510.13786",
@@ -41,22 +31,22 @@ WEIGHTED: Final[Mapping[str, Preset]] = MappingProxyType(
             "rule that solved prompts are not sampled again are not part of the preset.",
         ),
         "sapo": Preset(
-            advantage=Grpo(),
-            objective=Sapo(),
+            advantage=spec.Grpo(),
+            objective=spec.Sapo(),
             aggregation="seq_mean_token_mean",
             source="Soft Adaptive Policy Optimization, arXiv:2511.20347",
             note="the ratio is taken to the rollout policy, not to the learner's policy before the batch.",
         ),
         "rollout_is": Preset(
-            advantage=Grpo(),
-            objective=RolloutIs(),
+            advantage=spec.Grpo(),
+            objective=spec.RolloutIs(),
             aggregation="token_mean",
             source="GLM-5: from Vibe Coding to Agentic Engineering, arXiv:2602.15763",
             note="the report's advantage and aggregation were not verified; those of GRPO and DAPO are used.",
         ),
         "topr": Preset(
-            advantage=DrGrpo(),
-            objective=Topr(),
+            advantage=spec.DrGrpo(),
+            objective=spec.Topr(),
             aggregation="seq_mean_token_sum",
             source="Tapered Off-Policy REINFORCE, arXiv:2503.14286",
             note="the paper truncates the ratio of the whole sequence, this preset the ratio of each token. "

@@ -2,7 +2,6 @@
 
 from slipstream.algorithms.spec.advantage import ADVANTAGES, Advantage
 from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, ReinforcePp
-from slipstream.algorithms.spec.checks import Anchor
 from slipstream.algorithms.spec.correction import (
     CORRECTIONS,
     Correction,
@@ -21,7 +20,6 @@ from slipstream.algorithms.spec.distillation import Distillation
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
 from slipstream.algorithms.spec.history_advantage import Ema, Mixed
-from slipstream.algorithms.spec.kinds import Undefined
 from slipstream.algorithms.spec.loss import AGGREGATIONS, Aggregation, AggregationName, LossSpec, TopEntropy
 from slipstream.algorithms.spec.objective import OBJECTIVES, Objective
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
@@ -49,7 +47,6 @@ __all__ = [
     "Advantage",
     "Aggregation",
     "AggregationName",
-    "Anchor",
     "BatchScaled",
     "Buckets",
     "Cispo",
@@ -103,6 +100,5 @@ __all__ = [
     "Tis",
     "TopEntropy",
     "Topr",
-    "Undefined",
     "Vespo",
 ]

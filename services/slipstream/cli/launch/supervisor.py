@@ -13,14 +13,7 @@ import asyncio
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from slipstream.cli.launch.pods import (
-    ACTOR,
-    LEARNER,
-    METRICS_PORT_VARIABLE,
-    ROLLOUT,
-    PodSpec,
-    address_environment,
-)
+from slipstream.cli.launch import pods
 from slipstream.cli.launch.process import (
     PodFailed,
     Process,
@@ -38,7 +31,7 @@ class Supervisor:
 
     def __init__(
         self,
-        specs: Sequence[PodSpec],
+        specs: Sequence[pods.PodSpec],
         run: RunDirectory,
         *,
         environment: Mapping[str, str],
@@ -67,7 +60,7 @@ class Supervisor:
         """
         keepers = {spec.name: asyncio.create_task(self._keep(spec)) for spec in self._specs}
         try:
-            while not interrupted.is_set() and not keepers[LEARNER].done():
+            while not interrupted.is_set() and not keepers[pods.LEARNER].done():
                 await asyncio.wait(
                     keepers.values(), timeout=CHECK_SECONDS, return_when=asyncio.FIRST_EXCEPTION
                 )
@@ -84,7 +77,7 @@ class Supervisor:
         The learner has as long as it needs while `progress` returns something new at least every
         `stop_seconds`, or twice the `step_seconds` that a step takes, because it may have to finish one.
         """
-        (learner,) = (spec for spec in self._specs if spec.name == LEARNER)
+        (learner,) = (spec for spec in self._specs if spec.name == pods.LEARNER)
         others = [spec for spec in self._specs if spec.works and spec is not learner]
         patience = max(learner.stop_seconds, 2 * step_seconds)
         await asyncio.gather(self._stop(others), self._stop_learner(progress, patience_seconds=patience))
@@ -93,7 +86,7 @@ class Supervisor:
         """Stop teacher, verifier and replay."""
         await self._stop([spec for spec in self._specs if not spec.works])
 
-    async def _keep(self, spec: PodSpec) -> None:
+    async def _keep(self, spec: pods.PodSpec) -> None:
         """Start one pod, and restart it after failures; return after a normal end.
 
         Learner and rollouts end when the run is over. An actor ends only when it is asked to, and without
@@ -103,7 +96,7 @@ class Supervisor:
             await self._announced[needed].wait()
         for life in range(spec.restarts + 1):
             status = await self._live(spec)
-            if status == 0 and spec.works and not spec.name.startswith(ACTOR):
+            if status == 0 and spec.works and not spec.name.startswith(pods.ACTOR):
                 self._gone.add(spec.name)
                 return
             process = self.processes[spec.name]
@@ -117,7 +110,7 @@ class Supervisor:
             )
             await asyncio.sleep(pause)
 
-    async def _live(self, spec: PodSpec) -> int:
+    async def _live(self, spec: pods.PodSpec) -> int:
         """Start a pod, wait for its end and return its status. Only the first start must become ready."""
         process = self._spawn(spec)
         try:
@@ -132,15 +125,15 @@ class Supervisor:
         self._say(f"{spec.name} is ready" + (f" at {address}" if address else ""))
         return await process.ended()
 
-    def _give_up(self, spec: PodSpec, process: Process, status: int) -> None:
+    def _give_up(self, spec: pods.PodSpec, process: Process, status: int) -> None:
         """Do not restart a pod. Errors: PodFailed unless another pod does the same work."""
         self._gone.add(spec.name)
-        kind = next((kind for kind in (ROLLOUT, ACTOR) if spec.name.startswith(kind)), spec.name)
+        kind = next((kind for kind in (pods.ROLLOUT, pods.ACTOR) if spec.name.startswith(kind)), spec.name)
         if {other.name for other in self._specs if other.name.startswith(kind)} <= self._gone:
             raise PodFailed(f"{spec.name} {ended_how(status)}", process)
         self._say(f"{spec.name} {ended_how(status)} and is not started again; the run goes on without it")
 
-    def _spawn(self, spec: PodSpec) -> Process:
+    def _spawn(self, spec: pods.PodSpec) -> Process:
         ready_file = self._run.ready_file(spec.name)
         ready_file.unlink(missing_ok=True)
         who = ("--config", str(self._run.config), "--name", spec.name)
@@ -155,16 +148,16 @@ class Supervisor:
         self._started(process.pid)
         return process
 
-    def _environment_of(self, spec: PodSpec) -> dict[str, str]:
+    def _environment_of(self, spec: pods.PodSpec) -> dict[str, str]:
         """Return the environment of a pod: the addresses that it needs, and on a restart its previous
         address."""
         addresses = {
             name: self.addresses[name] for name in (*spec.needs, spec.name) if name in self.addresses
         }
-        port = {METRICS_PORT_VARIABLE: str(spec.metrics_port)} if spec.metrics_port else {}
-        return {**self._environment, **address_environment(addresses), **port}
+        port = {pods.METRICS_PORT_VARIABLE: str(spec.metrics_port)} if spec.metrics_port else {}
+        return {**self._environment, **pods.address_environment(addresses), **port}
 
-    async def _stop(self, specs: Sequence[PodSpec]) -> None:
+    async def _stop(self, specs: Sequence[pods.PodSpec]) -> None:
         """Stop these pods together; the longest `stop_seconds` counts for all."""
         seconds = max((spec.stop_seconds for spec in specs), default=0.0)
         living = [self.processes[spec.name] for spec in specs if spec.name in self.processes]
@@ -172,12 +165,14 @@ class Supervisor:
             self._say(f"{name} did not stop within {seconds:g} s and was killed, see {self._run.log(name)}")
 
     async def _stop_learner(self, progress: Callable[[], Hashable], *, patience_seconds: float) -> None:
-        process = self.processes.get(LEARNER)
+        process = self.processes.get(pods.LEARNER)
         if process is None or await stop_while_it_progresses(
             process, progress, patience_seconds=patience_seconds
         ):
             return
-        self._say(f"{LEARNER} made no progress for {patience_seconds:g} s and was killed, see {process.log}")
+        self._say(
+            f"{pods.LEARNER} made no progress for {patience_seconds:g} s and was killed, see {process.log}"
+        )
 
 
 def _raise_first(tasks: Iterable["asyncio.Task[None]"]) -> None:

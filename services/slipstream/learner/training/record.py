@@ -5,14 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from slipstream.algorithms import (
-    Tally,
-    finalize,
-    finalize_by_staleness,
-    finalize_values,
-    merge,
-    summarize,
-)
+from slipstream.algorithms import Tally, finalize, finalize_by_staleness, finalize_values, merge, summarize
 from slipstream.algorithms.metrics import REDUCED_BY_MAX
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.learner.training.model_flops import ModelFlops

@@ -5,8 +5,10 @@ arXiv:2312.08935, their minimum; there a step token follows each step, and the p
 right is that of one verdict against the other at this token. Token classifiers have an output for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum, prod
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -16,9 +18,16 @@ from slipstream.prompts.steps import steps_with_ends
 from slipstream.records import Prompt, StepReward
 from slipstream.tokens import harmless
 from slipstream.verifier.models.loaded import Loaded
-from slipstream.verifier.models.steps import AGGREGATIONS
 from slipstream.verifier.models.text import opening_ids
 from slipstream.verifier.reward import Verdict, failed, invalid
+
+AGGREGATIONS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+    "mean": lambda scores: fsum(scores) / len(scores),
+    "last": lambda scores: scores[-1],
+    "min": min,
+    "product": prod,
+}
+"""By name: one score of the scores of the steps, which are at least one, each 0 to 1, first to last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
