@@ -292,6 +292,19 @@ FIGURES = (
         ),
     ),
     Figure(
+        name="smollm2",
+        command=("smollm2",),
+        quick=None,  # three steps of 135 million parameters take minutes; `make test-long` trains them
+        measures=("examples/counting_smollm2.yaml", "examples/smollm2", CODE),  # the whole of it runs
+        bounds=(
+            Bound(ratio="accuracy by transformers, after / before", least=2.5),
+            Bound(ratio="accuracy that the run measured, after / before", least=2.5),
+            Bound(ratio="share of the commonest answer, after", most=0.05),
+            Bound(ratio="ledger residual", most=0),
+        ),
+        page="docs/getting-started.md",
+    ),
+    Figure(
         name="math_answers",
         command=("math_answers",),
         quick=("--seeds-per-kind", "1"),

@@ -24,7 +24,7 @@ GREEDY = {"do_sample": False}
 
 def answers(model: Any, tokenizer: Any, rows: list[dict[str, Any]], how: dict[str, Any]) -> list[str]:
     """The text of an answer to each row."""
-    found: list[str] = []
+    texts: list[str] = []
     for start in range(0, len(rows), BATCH):
         batch = tokenizer.apply_chat_template(
             [row["messages"] for row in rows[start : start + BATCH]],
@@ -37,8 +37,20 @@ def answers(model: Any, tokenizer: Any, rows: list[dict[str, Any]], how: dict[st
         with torch.no_grad():
             tokens = model.generate(**batch, max_new_tokens=NEW_TOKENS, **how)
         fresh = tokens[:, batch["input_ids"].shape[1] :]
-        found += [text.strip() for text in tokenizer.batch_decode(fresh, skip_special_tokens=True)]
-    return found
+        texts += [text.strip() for text in tokenizer.batch_decode(fresh, skip_special_tokens=True)]
+    return texts
+
+
+def report(texts: dict[str, list[str]], truths: list[str]) -> str:
+    """The lines that are printed: for each way of sampling its accuracy and its commonest answer."""
+    lines = []
+    for name, answered in texts.items():
+        right = sum(text == truth for text, truth in zip(answered, truths, strict=True))
+        common, times = Counter(answered).most_common(1)[0]
+        shares = f"{right / len(truths):.3f}, commonest answer {common!r} {times / len(truths):.3f}"
+        lines.append(f"{name:<8} accuracy {shares}")
+    commonest = max(Counter(truths).values()) / len(truths)
+    return "\n".join([*lines, f"commonest right answer {commonest:.3f}, {len(truths)} questions"])
 
 
 def main(directory: Path, data: Path, output: Path | None) -> None:
@@ -48,14 +60,7 @@ def main(directory: Path, data: Path, output: Path | None) -> None:
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     torch.manual_seed(0)
     sampled, greedy = (answers(model, tokenizer, rows, how) for how in (SAMPLING, GREEDY))
-    truths = [row["answer"] for row in rows]
-    for name, found in (("sampled", sampled), ("greedy", greedy)):
-        right = sum(text == truth for text, truth in zip(found, truths, strict=True))
-        common, times = Counter(found).most_common(1)[0]
-        print(
-            f"{name:<8} accuracy {right / len(rows):.3f}, commonest answer {common!r} {times / len(rows):.3f}"
-        )
-    print(f"commonest right answer {max(Counter(truths).values()) / len(rows):.3f}, {len(rows)} questions")
+    print(report({"sampled": sampled, "greedy": greedy}, [row["answer"] for row in rows]))
     if output is not None:
         scored = ({**row, "completion": text} for row, text in zip(rows, sampled, strict=True))
         output.write_text("".join(json.dumps(row) + "\n" for row in scored), encoding="utf-8")

@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = (
     *("quickstart", "async", "actors", "weights", "learner_step", "verifier", "isolation", "replay"),
-    *("autoscaling", "objectives", "operations", "staleness", "distillation", "math_answers"),
+    *("autoscaling", "objectives", "operations", "staleness", "distillation", "smollm2", "math_answers"),
 )
-QUICK = tuple(name for name in NAMES if name not in ("staleness", "distillation"))
+QUICK = tuple(name for name in NAMES if name not in ("staleness", "distillation", "smollm2"))
 PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
 
 

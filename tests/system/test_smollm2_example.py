@@ -65,6 +65,34 @@ def test_the_example_is_a_configuration_whose_files_its_programs_make() -> None:
     ]
 
 
+def test_the_table_has_the_numbers_that_the_evaluation_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    truths = ["1", "2", "3", "4"]
+    report = script("evaluate").report
+    smollm2 = importlib.import_module("benchmarks.smollm2")
+    before = smollm2.Evaluation.read(report({"sampled": ["1", "7", "7,", "7"], "greedy": truths}, truths))
+    after = smollm2.Evaluation.read(report({"sampled": ["1", "2", "3 0.9", "4"], "greedy": truths}, truths))
+    assert (before.accuracy, before.commonest, before.questions) == (0.25, 0.5, 4)
+    assert (after.accuracy, after.commonest, after.questions) == (0.75, 0.25, 4)
+    summary = {"held_out_accuracy_before": 0.2, "held_out_accuracy_after": 0.5, "steps": 40}
+    summary |= {"loop_seconds": 698.72, "ledger_residual": 0}
+    smollm2.print_table(before, after, summary, config=load_config([CONFIG]))
+    printed = capsys.readouterr().out
+    assert "| accuracy | 0.250 | 0.750 |" in printed
+    assert "| share of the commonest answer | 0.500 | 0.250 |" in printed
+    assert "698.7 s for\n40 steps of 64 answers" in printed
+    figures = importlib.import_module("benchmarks.figures")
+    (figure,) = [each for each in figures.FIGURES if each.name == "smollm2"]
+    ratios = figures.ratios_of(printed)
+    assert {bound.ratio for bound in figure.bounds} == set(ratios)
+    assert ratios["accuracy by transformers, after / before"] == 3
+    assert ratios["accuracy that the run measured, after / before"] == 2.5
+
+
+def test_an_evaluation_without_numbers_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"evaluate\.py: printed no accuracy"):
+        importlib.import_module("benchmarks.smollm2").Evaluation.read("Traceback")
+
+
 def run_example(runs: Path, *flags: str, interrupt_after: int | None = None) -> str:
     """Run the example for STEPS steps, or press Ctrl-C after so many; what it printed."""
     settings = (
