@@ -70,6 +70,7 @@ async def through_an_actor(load: Load, address: str) -> Measured:
         connect=lambda at: open_channel(at, config.rpc),
         silence_seconds=config.actor.silence_seconds,
         most_engines=1,
+        staleness=config.staleness,
         served=ServedVersion(),
         metrics=Metrics(),
         log=Log(pod="actor-0"),

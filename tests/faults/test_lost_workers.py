@@ -7,10 +7,13 @@ import asyncio
 import json
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from embedded_redis import embedded_redis
 from faults.workers import Circle, circle
 from replay.driver import MadeUpPrompts
@@ -22,6 +25,7 @@ KILL, TERMINATE, STOP = (
     pytest.param(signal.SIGTERM, id="terminate"),
     pytest.param(signal.SIGSTOP, id="stop", marks=pytest.mark.faults),
 )
+VALUES = Path(__file__).parents[2] / "charts/slipstream/values.yaml"
 POISONED = 9
 """Index of a prompt."""
 Record = Callable[[str, object], None]
@@ -52,6 +56,35 @@ def test_the_loss_of_a_rollout_costs_no_completion_and_repeats_none(
             assert (ledger.expired, ledger.returned, ledger.retired, ledger.dropped) == (0, 0, {}, {})
             assert len(here.continued()) >= 3
             record_property("seconds_to_continue", here.seconds_to_continue("actor-0"))
+        here.assert_exact()
+
+    asyncio.run(asyncio.wait_for(play(), 240))
+
+
+@pytest.mark.faults
+def test_two_of_three_rollouts_that_are_scaled_in_lose_no_token_and_repeat_none(
+    redis_url: str, tmp_path: Path, record_property: Record
+) -> None:
+    """The last rollout has places for a third of the groups; the others wait for it with their tokens."""
+
+    async def play() -> None:
+        sections: dict[str, Any] = {"staleness": {"pipeline_depth": 2}, "rollout": {"max_groups": 6}}
+        rollouts = ("rollout-0", "rollout-1", "rollout-2")
+        async with circle(redis_url, tmp_path, "actor-0", *rollouts, **sections) as here:
+            await here.until_streams(*rollouts)
+            at = min(here.send(name, signal.SIGTERM) for name in rollouts[:2])
+            ended = [
+                here.ended(name, seconds=chart_values()["rollout"]["stopSeconds"]) for name in rollouts[:2]
+            ]
+            assert await asyncio.gather(*ended) == [0, 0]
+            record_property("seconds_to_end", time.time() - at)
+            await here.until_inserted((await here.ledger()).leased)
+            ledger = await here.ledger()
+            assert (ledger.expired, ledger.returned, ledger.retired, ledger.dropped) == (0, 0, {}, {})
+            before = {token.context for token in here.traced() if token.time < at}
+            assert before <= here.contexts(), "tokens that were sampled before the signal are lost"
+            assert len(here.continued()) >= 12
+            assert {completion.engines for completion in here.continued()} == {2}
         here.assert_exact()
 
     asyncio.run(asyncio.wait_for(play(), 240))
@@ -161,6 +194,12 @@ async def keep_running(here: Circle, rollouts: tuple[str, ...], deaths: list[str
                 deaths.append(name)
                 here.start(name)
         await asyncio.sleep(0.1)
+
+
+def chart_values() -> dict[str, Any]:
+    """Return the values of the chart, such as how long a pod may take to stop."""
+    values: dict[str, Any] = yaml.safe_load(VALUES.read_text())
+    return values
 
 
 def free_port() -> int:

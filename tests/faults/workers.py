@@ -66,6 +66,8 @@ class Circle:
     environment: dict[str, str]
     pods: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    """Those of the learner. `until` raises their errors."""
 
     def start(self, name: str, *settings: str) -> None:
         """Start a pod, or start it again."""
@@ -118,9 +120,15 @@ class Circle:
         return await self.replay.ledger()
 
     async def until(self, what: str, condition: Callable[[], Any], *, seconds: float = 90.0) -> None:
-        """Wait for a condition, which may be a coroutine function. Errors: AssertionError with the logs."""
+        """Wait for a condition, which may be a coroutine function.
+
+        Errors: AssertionError with the logs, and those of the learner.
+        """
         deadline = time.monotonic() + seconds
         while True:
+            for task in self.tasks:
+                if task.done():
+                    task.result()
             found = condition()
             if await found if asyncio.iscoroutine(found) else found:
                 return
@@ -166,6 +174,10 @@ class Circle:
             for completion in group.completions:
                 yield group.prompt_token_ids, completion
 
+    def traced(self) -> list[Traced]:
+        """Return the tokens that all rollouts have sampled."""
+        return [token for name in self.pods if name.startswith("rollout") for token in self.trace(name)]
+
     def contexts(self) -> set[str]:
         """Return the hash of each token of each completion, as in the traces."""
         return {
@@ -185,7 +197,7 @@ class Circle:
             for line in self.log(actor).splitlines()
             if ": lost a rollout " in line
         )
-        times = {token.context: token.time for name in self.pods for token in self.trace(name)}
+        times = {token.context: token.time for token in self.traced()}
         first = [
             times[hash_of(prompt + completion.token_ids[: switch + 1])]
             for prompt, completion in self.completions()
@@ -246,7 +258,7 @@ async def circle(redis_url: str, folder: Path, *pods: str, **sections: Any) -> A
         )
         await made.client.attach(0, Cursor())
         learner.fleet.version = 0
-        tasks = [
+        made.tasks = [
             asyncio.create_task(catch_up(learner.publisher, learner.fleet, learner.weights)),
             asyncio.create_task(made.learn()),
         ]
@@ -259,7 +271,7 @@ async def circle(redis_url: str, folder: Path, *pods: str, **sections: Any) -> A
             assert (stats.residual, stats.ledger.running) == (0, 0), stats
             assert not any(stray in made.log(name) for name in made.pods for stray in STRAY), made.logs()
         finally:
-            for task in tasks:
+            for task in made.tasks:
                 task.cancel()
             for pod in made.pods.values():
                 pod.kill()

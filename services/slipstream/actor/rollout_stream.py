@@ -29,6 +29,7 @@ class RolloutLost(SlipstreamError):
         super().__init__(reason)
         self.chunks = chunks
         self.drained = drained
+        """Whether nothing failed: the rollout drains, or the actor takes its requests elsewhere."""
         self.sent = sent
         """Whether the rollout can have received the request."""
 
@@ -105,11 +106,19 @@ class RolloutStream:
         assert isinstance(last, Turn)
         return tuple(request.chunks), last
 
-    async def weigh(self, start: pb.StartSampling) -> list[float]:
-        """Return the probabilities of the candidates. Errors: RolloutLost, RequestRefused."""
-        _, last = await self._ask(start)
+    async def weigh(self, start: pb.StartSampling, *, began: asyncio.Event | None = None) -> list[float]:
+        """Return the probabilities of the candidates; `began` is set at the end. Errors: RolloutLost,
+        RequestRefused."""
+        _, last = await self._ask(start, began=began)
         assert isinstance(last, list)
         return last
+
+    def withdraw(self, reason: str) -> None:
+        """Cancel all requests, which end with RolloutLost and their chunks. The stream stays."""
+        for number, request in list(self._requests.items()):
+            self._outgoing[-1].cancel.append(number)
+            self._end(number, RolloutLost(reason, tuple(request.chunks), drained=True))
+        self._due.set()
 
     async def close(self) -> None:
         """End the stream; running requests end with RolloutLost."""
