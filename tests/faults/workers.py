@@ -38,6 +38,9 @@ from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.weights.manifest import model_fingerprint
 
+START_SECONDS = 240.0
+"""Longest time in which all processes start: on a loaded machine, each imports torch for half a minute."""
+PUBLISH_SECONDS = 60.0
 TOKENS = 40
 """Of every completion."""
 STRAY = ("Task was destroyed", "never retrieved", "Traceback")
@@ -66,6 +69,7 @@ class Circle:
     environment: dict[str, str]
     pods: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
+    publish_seconds: list[float] = field(default_factory=list)
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     """Those of the learner. `until` raises their errors."""
 
@@ -135,6 +139,11 @@ class Circle:
             assert time.monotonic() < deadline, f"no {what} within {seconds:g} s\n{self.logs()}"
             await asyncio.sleep(0.05)
 
+    async def until_ready(self, *pods: str) -> None:
+        """Wait until these pods have started."""
+        files = [self.folder / f"{name}.json" for name in pods]
+        await self.until("start of all pods", lambda: all(map(Path.exists, files)), seconds=START_SECONDS)
+
     async def until_streams(self, *rollouts: str) -> None:
         """Wait until each of these rollouts samples several groups, and a batch was trained."""
 
@@ -162,9 +171,10 @@ class Circle:
             if not groups:
                 continue
             version += 1
-            await self.learner.publish(version)
+            await self.client.ack(groups, version)  # before any rollout samples with it: replay must know it
+            published = await self.learner.publish(version, seconds=PUBLISH_SECONDS)
+            self.publish_seconds.append(published.seconds)
             self.learner.fleet.version = version
-            await self.client.ack(groups, version)
             await self.client.announce(version)
             self.groups += groups
 
@@ -265,10 +275,12 @@ async def circle(redis_url: str, folder: Path, *pods: str, **sections: Any) -> A
         try:
             for name in pods:
                 made.start(name)
+            await made.until_ready(*pods)
             yield made
             await _stop(made)
             stats = await replay.stats()
             assert (stats.residual, stats.ledger.running) == (0, 0), stats
+            assert stats.ledger.filtered == {}, "groups were inserted, and are not trained on"
             assert not any(stray in made.log(name) for name in made.pods for stray in STRAY), made.logs()
         finally:
             for task in made.tasks:

@@ -136,16 +136,17 @@ class Place:
             start = self._request(prompt_token_ids + sampled, sampling, sampled=len(sampled))
             sample = partial(RolloutStream.sample, start=start)
             try:
-                more, last = await self._attempt(sample, failures=failures, continuing=lost)
+                turn = await self._attempt(sample, failures=failures, continuing=lost)
             except RolloutLost as error:
                 lost = True
-                chunks += error.chunks
-                engines += bool(error.chunks)
+                if error.chunk.token_ids:
+                    chunks.append(error.chunk)
+                    engines += 1
                 failures = self._failures(failures, error)
             except NoPlace:
                 pass
             else:
-                return _turn([*chunks, *more, last], last, engines=engines + 1)
+                return _turn([*chunks, turn], turn, engines=engines + 1) if chunks else turn
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """See Sampler."""
@@ -167,7 +168,7 @@ class Place:
 
         Errors: RolloutsLost for too many.
         """
-        if error.chunks:
+        if error.chunk.token_ids:
             return 0
         failures += error.suspicious
         if error.suspicious and failures >= self._most_engines:
@@ -256,7 +257,7 @@ class Place:
 
 
 def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:
-    """Return the chunks of a request, the last included, as one turn."""
+    """Return what several engines sampled, one after the other, as one turn."""
     merged = joined(chunks)
     return Turn(
         token_ids=merged.token_ids,

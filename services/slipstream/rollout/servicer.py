@@ -123,6 +123,8 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
         try:
             while not stream.left:
                 draining, died = self._draining, self._died.done()
+                if draining:
+                    await _let_finished_requests_end()
                 if draining or died or clock() >= chunks_at:
                     messages, chunks_at = stream.messages(), clock() + self._chunk_seconds
                 else:
@@ -311,6 +313,16 @@ class _Stream:
         request = self._requests.pop(number, None)
         if request is not None and request.task is not None:
             request.task.cancel()
+
+
+async def _let_finished_requests_end() -> None:
+    """Let requests whose last output is in this process become last chunks, so that no token of them is lost.
+
+    An engine forgets a request when it has put the output into a queue, and one turn of the event loop later
+    the request's task has taken it out.
+    """
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def _sampling_of(start: pb.StartSampling) -> Sampling:
