@@ -30,6 +30,8 @@ from slipstream.verifier.__main__ import GRACE_SECONDS
 pytestmark = pytest.mark.faults
 SLOW = GRACE_SECONDS + 2.0
 """Seconds of a call that a verifier cannot finish after SIGTERM."""
+CALL_SECONDS = 12.0
+"""Longest time of a call of the tool."""
 REWARD = """
 import time
 
@@ -91,7 +93,10 @@ async def verifier(
         "verifier": {"address": f"127.0.0.1:{port}", "workers": 1, "timeout_seconds": 20.0, **settings},
         "data": {
             "kind": "addition",
-            "environment": {"kind": "chat_tools", "tools": [{"kind": "python", "state": True}]},
+            "environment": {
+                "kind": "chat_tools",
+                "tools": [{"kind": "python", "state": True, "seconds": CALL_SECONDS}],
+            },
         },
     }
     (folder / "run.yaml").write_text(yaml.safe_dump(run))
@@ -107,10 +112,13 @@ async def verifier(
 
 
 def notebook(channel: grpc.aio.Channel, config: RunConfig) -> Notebook:
-    """Return the tool `python` with state, for calls of at most 12 seconds."""
+    """Return the tool `python` with state."""
     runner = ProgramClient(channel, config)
     return Notebook(
-        PythonTool(state=True, seconds=12.0), runner, group="p", log=Log(pod="actor", stream=io.StringIO())
+        PythonTool(state=True, seconds=CALL_SECONDS),
+        runner,
+        group="p",
+        log=Log(pod="actor", stream=io.StringIO()),
     )
 
 

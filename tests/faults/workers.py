@@ -102,6 +102,11 @@ class Circle:
         """Return what a pod has logged."""
         return (self.folder / f"{name}.log").read_text(encoding="utf-8")
 
+    def logged(self, name: str, text: str) -> float:
+        """Return the time of the first line with this text in the log of a pod."""
+        lines = (line for line in self.log(name).splitlines() if text in line)
+        return datetime.fromisoformat(next(lines).split()[0]).timestamp()
+
     def trace(self, name: str) -> list[Traced]:
         """Return the tokens that a rollout has sampled."""
         file = self.folder / f"{name}.trace"
@@ -202,11 +207,7 @@ class Circle:
 
     def seconds_to_continue(self, actor: str) -> float:
         """Return the longest time from the loss of a rollout, in the actor's log, to the next token."""
-        lost = min(
-            datetime.fromisoformat(line.split()[0]).timestamp()
-            for line in self.log(actor).splitlines()
-            if ": lost a rollout " in line
-        )
+        lost = self.logged(actor, ": lost a rollout ")
         times = {token.context: token.time for token in self.traced()}
         first = [
             times[hash_of(prompt + completion.token_ids[: switch + 1])]

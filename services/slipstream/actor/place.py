@@ -45,7 +45,7 @@ class Rollout:
     full_until: float = 0.0
     """Time until which the rollout is taken as full, because it refused a group."""
     lag: int = 0
-    """Versions by which it is behind the newest that any rollout of the actor serves."""
+    """Versions by which it is behind the newest that any rollout serves; 0 while it takes no requests."""
 
     @property
     def name(self) -> str:

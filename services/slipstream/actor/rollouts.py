@@ -244,8 +244,9 @@ class Rollouts:
 
     def _follow_lag(self, rollout: Rollout, *, newest: int) -> None:
         """Take the requests of a rollout elsewhere once its tokens are over age."""
-        before, rollout.lag = rollout.lag, newest - rollout.status.serving_version
-        if rollout.usable and self.over_age(rollout) and before <= self._most_lag:
+        before = rollout.lag
+        rollout.lag = newest - rollout.status.serving_version if rollout.usable else 0
+        if self.over_age(rollout) and before <= self._most_lag:
             reason = f"it serves version {rollout.status.serving_version}, and others serve {newest}"
             self._metrics.count("rollouts_lost_total", reason="outdated")
             self._log.warning(
