@@ -177,6 +177,20 @@ async def test_a_prompt_that_ends_engines_is_given_up_after_most_engines() -> No
 
 
 @scenario
+async def test_a_group_whose_request_is_given_up_sends_no_other_request_of_its_prompt() -> None:
+    (poison,) = prompts(1)
+    async with fleet(most_engines=2) as actor:
+        for _ in range(4):
+            server = await actor.add()
+            server.engine.deadly = poison
+        await until(lambda: actor.rollouts.capacity == 32)
+        with pytest.raises(RolloutsLost, match="2 rollouts failed"):
+            await ask(actor, "g0", poison, members=3)
+        await asyncio.sleep(0.1)
+        assert sum(server.engine.error is not None for server in actor.servers) == 2
+
+
+@scenario
 async def test_prompts_beside_one_that_ends_engines_are_not_given_up() -> None:
     poison, *innocent = prompts(5)
     async with fleet(most_engines=2) as actor:

@@ -27,7 +27,7 @@ class Ask(Protocol[T_co]):
     """Sends one request over a stream, and waits for its answer."""
 
     async def __call__(self, stream: RolloutStream, /, *, began: asyncio.Event | None) -> T_co:
-        """`began` is set when the first tokens arrive, or the request ends."""
+        """`began` is set when the first tokens arrive."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +115,8 @@ class Place:
         self._most_engines = max(1, rollouts.most_engines - engines_lost)
         self._rollout: Rollout | None = None
         self._moving = asyncio.Lock()
+        self._given_up: RolloutsLost | None = None
+        """Why a request of the group was given up; no further one of them is sent."""
 
     async def enter(self) -> None:
         """Wait for a free place, and take it."""
@@ -172,11 +174,12 @@ class Place:
             return 0
         failures += error.suspicious
         if error.suspicious and failures >= self._most_engines:
-            raise RolloutsLost(
+            self._given_up = RolloutsLost(
                 f"{failures} rollouts failed before they had sampled one token, the last: {error} "
                 "(actor.most_engines)",
                 engines=failures,
-            ) from error
+            )
+            raise self._given_up from error
         return failures
 
     async def _attempt(self, ask: Ask[T], *, failures: int, continuing: bool) -> T:
@@ -190,6 +193,8 @@ class Place:
             return await self._send(await self._current(continuing=continuing), ask)
         began = asyncio.Event()
         async with self._rollouts.suspects:
+            if self._given_up is not None:
+                raise self._given_up
             rollout = await self._current(continuing=continuing)
             sending = asyncio.create_task(self._send(rollout, ask, began=began))
             try:
@@ -200,7 +205,11 @@ class Place:
         return await sending
 
     async def _send(self, rollout: Rollout, ask: Ask[T], *, began: asyncio.Event | None = None) -> T:
-        """Errors: RolloutLost, NoPlace, SamplingRefused."""
+        """Return the answer to a request; `began` is set when its first tokens arrive, and at its end.
+
+        Not before its end: whoever waits for `began` then knows how it ended before other requests are sent.
+        Errors: RolloutLost, NoPlace, SamplingRefused.
+        """
         try:
             return await ask(_stream_of(rollout), began=began)
         except RolloutLost:

@@ -60,7 +60,7 @@ class _Request:
 
     ended: "asyncio.Future[Turn | list[float]]"
     began: asyncio.Event | None = None
-    """Set when the first tokens arrive, or the request ends."""
+    """Set when the first tokens arrive."""
     chunks: list[pb.SampleChunk] = field(default_factory=list)
 
 
@@ -108,7 +108,7 @@ class RolloutStream:
         return turn
 
     async def weigh(self, start: pb.StartSampling, *, began: asyncio.Event | None = None) -> list[float]:
-        """Return the probabilities of the candidates; `began` is set at the end. Errors: RolloutLost,
+        """Return the probabilities of the candidates; `began` is never set. Errors: RolloutLost,
         RequestRefused."""
         probabilities = await self._ask(start, began=began)
         assert isinstance(probabilities, list)
@@ -203,8 +203,6 @@ class RolloutStream:
     def _end(self, number: int, result: "Turn | list[float] | SlipstreamError") -> None:
         request = self._requests.pop(number)
         ended = request.ended
-        if request.began is not None:
-            request.began.set()
         if ended.done():
             return
         if isinstance(result, SlipstreamError):
