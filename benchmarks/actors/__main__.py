@@ -2,12 +2,13 @@
 
     python -m benchmarks.actors [--seconds S] [--rounds N] [--engine emulated|vllm|both] [--episodes N]
 
-The engine alone samples in its own process, for callers in that process. Then a rollout serves the same
-engine over gRPC, and an actor's streams in this process sample from it: token ids in, chunks of tokens,
-logprobs and versions out. Both keep 64 answers under way, in alternating rounds; the ratio is that of the
-medians. All processes share the machine's cores. The emulated engine waits instead of computing, so its ratio
-shows the latency of the way, and vLLM's also what the actor's CPU time takes from the engine. Last, one actor
-has 1,000 episodes under way.
+One process has the engine. It samples for callers of its own, which is the engine alone, and it serves the
+same engine over gRPC: an actor's streams in this process sample from it, token ids in, chunks of tokens,
+logprobs and versions out. Both keep 64 answers under way. They are measured in pairs, one after the other,
+each pair in the other order than the one before; the ratio is the median of the ratios of the pairs. All
+processes share the machine's cores. The emulated engine waits instead of computing, so its ratio shows the
+latency of the way, and vLLM's also what the CPU time of the way takes from the engine. Last, one actor has
+1,000 episodes under way.
 """
 
 import argparse
@@ -15,8 +16,7 @@ import asyncio
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 from slipstream.actor.rollouts import Rollouts
 from slipstream.config import parse_config
@@ -27,6 +27,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 from benchmarks.actors.load import Load, Measured, measure, prompt_of
+from benchmarks.actors.server import ALONE
 from benchmarks.ratio import print_ratio
 
 STREAMS = 64
@@ -35,31 +36,34 @@ VLLM = {"tokens": 200}
 SERVER = (sys.executable, "-m", "benchmarks.actors.server")
 
 
-def engine_alone(load: Load) -> float:
-    """Return the tokens a second of an engine whose callers are in its process."""
-    done = subprocess.run([*SERVER, "direct", str(load)], stdout=subprocess.PIPE, text=True, check=True)
-    return float(done.stdout.splitlines()[-1])
+class Rollout:
+    """A process with an engine, which serves it and samples from it itself."""
 
+    def __init__(self, load: Load) -> None:
+        self._process = subprocess.Popen(
+            [*SERVER, str(load)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.address = self._line("127.0.0.1:")
 
-@contextmanager
-def rollout(load: Load) -> Iterator[str]:
-    """Start a rollout, and yield its address."""
-    process = subprocess.Popen(
-        [*SERVER, "serve", str(load)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
-        address = ""
-        while not address.startswith("127.0.0.1:"):  # vLLM writes lines of its own
-            line = process.stdout.readline()
-            if not line:
-                raise RuntimeError("the rollout ended before it served")
-            address = line.strip()
-        yield address
-    finally:
-        process.stdin.close()
-        process.wait(60)
+    def alone(self) -> float:
+        """Return the tokens a second of the engine for callers in its process."""
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        return float(self._line(ALONE).removeprefix(ALONE))
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _line(self, start: str) -> str:
+        """Return the next line with this start; vLLM writes lines of its own."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(start):
+                return line.strip()
+        raise RuntimeError("the rollout ended")
 
 
 async def through_an_actor(load: Load, address: str) -> Measured:
@@ -70,6 +74,7 @@ async def through_an_actor(load: Load, address: str) -> Measured:
         connect=lambda at: open_channel(at, config.rpc),
         silence_seconds=config.actor.silence_seconds,
         most_engines=1,
+        staleness=config.staleness,
         served=ServedVersion(),
         metrics=Metrics(),
         log=Log(pod="actor-0"),
@@ -87,30 +92,30 @@ async def through_an_actor(load: Load, address: str) -> Measured:
         await rollouts.close()
 
 
-def measured_through(load: Load) -> Measured:
-    """Start a rollout, and measure."""
-    with rollout(load) as address:
-        return asyncio.run(through_an_actor(load, address))
+def pair(rollout: Rollout, load: Load, *, alone_first: bool) -> tuple[float, Measured]:
+    """Return the tokens a second of the engine alone, and what an actor measured."""
+    if alone_first:
+        alone = rollout.alone()
+        return alone, asyncio.run(through_an_actor(load, rollout.address))
+    through = asyncio.run(through_an_actor(load, rollout.address))
+    return rollout.alone(), through
 
 
 def compare(load: Load, rounds: int) -> None:
     """Print the ratio of one engine."""
-    alone, through = [], []
-    for _ in range(rounds):
-        alone.append(engine_alone(load))
-        through.append(measured_through(load))
-        cpu = 1000 * through[-1].cpu_seconds_per_thousand
-        print(
-            f"{load.engine}: {alone[-1]:,.0f} tokens/s alone, {through[-1].tokens_per_second:,.0f} through "
-            f"an actor, whose CPU time is {cpu:.1f} ms for 1,000 tokens",
-            flush=True,
-        )
-    ratio = statistics.median(each.tokens_per_second for each in through) / statistics.median(alone)
-    print_ratio(f"{load.engine}, through an actor / engine alone", ratio)
-    print_ratio(
-        f"{load.engine}, CPU milliseconds of the actor for 1,000 tokens",
-        1000 * statistics.median(each.cpu_seconds_per_thousand for each in through),
-    )
+    ratios, cpus = [], []
+    with closing(Rollout(load)) as rollout:
+        for number in range(rounds):
+            alone, through = pair(rollout, load, alone_first=number % 2 == 0)
+            ratios.append(through.tokens_per_second / alone)
+            cpus.append(1000 * through.cpu_seconds_per_thousand)
+            print(
+                f"{load.engine}: {alone:,.0f} tokens/s alone, {through.tokens_per_second:,.0f} through an "
+                f"actor ({ratios[-1]:.3f}), whose CPU time is {cpus[-1]:.1f} ms for 1,000 tokens",
+                flush=True,
+            )
+    print_ratio(f"{load.engine}, through an actor / engine alone", statistics.median(ratios))
+    print_ratio(f"{load.engine}, CPU milliseconds of the actor for 1,000 tokens", statistics.median(cpus))
 
 
 def main() -> None:
@@ -119,7 +124,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--engine", choices=("emulated", "vllm", "both"), default="both")
     parser.add_argument("--episodes", type=int, default=1000)
     arguments = parser.parse_args()
@@ -134,7 +139,8 @@ def main() -> None:
         seconds_per_answer=20.0,
         seconds=arguments.seconds,
     )
-    measured = measured_through(many)
+    with closing(Rollout(many)) as rollout:
+        measured = asyncio.run(through_an_actor(many, rollout.address))
     ideal = many.streams * many.tokens / many.seconds_per_answer
     print(f"{many.streams:,} episodes: {measured.tokens_per_second:,.0f} tokens/s, ideal {ideal:,.0f}")
     print_ratio("episodes in one actor, tokens / ideal", measured.tokens_per_second / ideal)

@@ -1,4 +1,7 @@
-"""An engine in a process of its own: it samples for itself (`direct`), or serves actors (`serve`)."""
+"""A rollout in a process of its own, which also samples for itself: once for each line of the standard input.
+
+It prints its address, and then a line `alone TOKENS_PER_SECOND` for each line that it reads.
+"""
 
 import argparse
 import asyncio
@@ -20,6 +23,8 @@ from slipstream.v1.rollout_pb2_grpc import add_RolloutServicer_to_server
 from benchmarks.actors.load import Load, measure, prompt_of
 
 CONTEXT = 512
+ALONE = "alone "
+"""Begins a line with the tokens a second of the engine alone."""
 
 
 def config_of(directory: Path, load: Load) -> RunConfig:
@@ -52,18 +57,18 @@ async def serve_version(engine: Engine) -> None:
         await llm.update_weight_version("0")
 
 
-async def direct(engine: Engine, load: Load) -> None:
-    """Sample with the engine in this process, and print the tokens a second."""
+async def sample_alone(engine: Engine, load: Load) -> None:
+    """Sample with the engine for callers in this process, and print the tokens a second."""
     sampling = Sampling(temperature=1.0, max_tokens=load.tokens)
 
     async def sample(number: int) -> int:
         return len((await engine.sample(prompt_of(number), sampling)).token_ids)
 
-    print((await measure(load, sample)).tokens_per_second, flush=True)
+    print(f"{ALONE}{(await measure(load, sample)).tokens_per_second}", flush=True)
 
 
 async def serve(engine: Engine, load: Load) -> None:
-    """Serve actors until the standard input is closed; print the address."""
+    """Serve actors, and sample alone for each line of the standard input, until that is closed."""
     config, served = parse_config({}), ServedVersion()
     served.serve(0)
     servicer = RolloutServicer(
@@ -78,23 +83,23 @@ async def serve(engine: Engine, load: Load) -> None:
         "127.0.0.1:0", lambda server: add_RolloutServicer_to_server(servicer, server), config=config.rpc
     )
     print(server.address, flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+    while await asyncio.to_thread(sys.stdin.readline):
+        await sample_alone(engine, load)
     await server.stop(grace=0)
     await asyncio.sleep(0.2)  # gRPC's threads report to the event loop a little longer
 
 
-async def main(mode: str, load: Load) -> None:
-    """Start the engine, and run one mode."""
+async def main(load: Load) -> None:
+    """Start the engine, and serve."""
     with tempfile.TemporaryDirectory() as directory:
         engine = start_engine(config_of(Path(directory), load), Metrics())
         await serve_version(engine)
-        await (direct if mode == "direct" else serve)(engine, load)
+        await serve(engine, load)
         await engine.close()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=("direct", "serve"))
     parser.add_argument("load", type=Load.parse)
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.mode, arguments.load))
+    asyncio.run(main(arguments.load))

@@ -8,6 +8,18 @@ from slipstream.actor.sampler import Sampler
 from slipstream.records import NO_VERSION
 
 
+class OneSampler:
+    """Samplers of requests without a place, all the same; `prompts` are those that were asked for."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self.prompts: list[str] = []
+
+    def beside(self, prompt_id: str) -> Sampler:
+        self.prompts.append(prompt_id)
+        return self._sampler
+
+
 class FakePlaces:
     """`capacity` places, all at one sampler."""
 
@@ -16,12 +28,17 @@ class FakePlaces:
         self.on_change: Callable[[], None] = lambda: None
         self.min_versions: list[int] = []
         """The oldest version that each group asked for."""
+        self.engines_lost: list[int] = []
+        """The engines that each group's prompt ended before."""
         self._sampler = sampler
         self._free = asyncio.Semaphore(capacity)
 
     @asynccontextmanager
-    async def place(self, group_id: str, *, min_version: int = NO_VERSION) -> AsyncIterator[Sampler]:
+    async def place(
+        self, group_id: str, *, prompt_id: str, min_version: int = NO_VERSION, engines_lost: int = 0
+    ) -> AsyncIterator[Sampler]:
         self.min_versions.append(min_version)
+        self.engines_lost.append(engines_lost)
         async with self._free:
             yield self._sampler
 

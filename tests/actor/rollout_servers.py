@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rollout.fakes import small_config
 from slipstream.actor.rollouts import Rollouts
+from slipstream.config.sections.run import StalenessConfig
 from slipstream.records import Chunk, FinishReason, ListedRollout, Sampling, Turn, VersionSpan, chunk_since
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.servicer import RolloutServicer
@@ -54,6 +55,7 @@ class SteppingEngine:
         self.sampled_by: dict[tuple[int, ...], set[int]] = defaultdict(set)
         """Versions that sampled the token after a context."""
         self.running: dict[str, list[tuple[int, int]]] = {}
+        self.weighed: list[tuple[int, ...]] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: Exception | None = None
@@ -90,6 +92,10 @@ class SteppingEngine:
         return chunk_since(_chunk(self.running.get(request_id, [])), start)
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
+        self.weighed.append(prompt_token_ids)
+        if prompt_token_ids == self.deadly:
+            self.error = EngineDied("the engine met the deadly prompt")
+        await asyncio.sleep(self.step_seconds)
         await self.gate.wait()
         if self.error is not None:
             raise self.error
@@ -180,13 +186,16 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(*, most_engines: int = 3) -> AsyncIterator[Fleet]:
+async def fleet(
+    *, most_engines: int = 3, pipeline_depth: int = 0, max_staleness: int = 100
+) -> AsyncIterator[Fleet]:
     """Yield an actor's end, without rollouts so far."""
     served, metrics = ServedVersion(), Metrics()
     rollouts = Rollouts(
         connect=lambda address: open_channel(address, CONFIG.rpc),
         silence_seconds=SILENCE_SECONDS,
         most_engines=most_engines,
+        staleness=StalenessConfig(pipeline_depth=pipeline_depth, max_staleness=max_staleness),
         served=served,
         metrics=metrics,
         log=Log(pod="actor-0"),

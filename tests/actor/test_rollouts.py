@@ -127,6 +127,31 @@ async def test_a_drain_loses_no_token() -> None:
 
 
 @scenario
+async def test_two_of_three_rollouts_that_drain_at_once_lose_no_token_and_the_third_finishes_all() -> None:
+    async with fleet() as actor:
+        servers = [await actor.add(version=number, places=4, step_seconds=0.015) for number in range(3)]
+        await until(lambda: actor.rollouts.capacity == 12)
+        groups = prompts(12)
+        running = [asyncio.create_task(ask(actor, f"g{n}", each, members=2)) for n, each in enumerate(groups)]
+        for server in servers:
+            await under_way(server, requests=8)
+        *leaving, last = servers
+        sampled = set().union(*(server.engine.sampled_by for server in leaving))
+        await asyncio.gather(*(server.drain() for server in leaving))
+        for prompt, turns in zip(groups, await asyncio.gather(*running), strict=True):
+            for turn in turns:
+                check_exact(turn, prompt, servers)
+                assert turn.engines == 1 + (prompt not in first_contexts(last))
+        assert not sampled & last.engine.sampled_by.keys()
+        assert metric(actor.metrics, "rollouts_lost_total", reason="drained") == 2
+
+
+def first_contexts(server: RolloutServer) -> set[tuple[int, ...]]:
+    """Return the prompts whose first token this engine sampled."""
+    return {context for context in server.engine.sampled_by if len(context) == 2}
+
+
+@scenario
 async def test_tokens_are_kept_while_no_other_rollout_is_there() -> None:
     async with fleet() as actor:
         first = await actor.add(step_seconds=0.01)
@@ -152,6 +177,20 @@ async def test_a_prompt_that_ends_engines_is_given_up_after_most_engines() -> No
 
 
 @scenario
+async def test_a_group_whose_request_is_given_up_sends_no_other_request_of_its_prompt() -> None:
+    (poison,) = prompts(1)
+    async with fleet(most_engines=2) as actor:
+        for _ in range(4):
+            server = await actor.add()
+            server.engine.deadly = poison
+        await until(lambda: actor.rollouts.capacity == 32)
+        with pytest.raises(RolloutsLost, match="2 rollouts failed"):
+            await ask(actor, "g0", poison, members=3)
+        await asyncio.sleep(0.1)
+        assert sum(server.engine.error is not None for server in actor.servers) == 2
+
+
+@scenario
 async def test_prompts_beside_one_that_ends_engines_are_not_given_up() -> None:
     poison, *innocent = prompts(5)
     async with fleet(most_engines=2) as actor:
@@ -171,6 +210,48 @@ async def test_prompts_beside_one_that_ends_engines_are_not_given_up() -> None:
             groups[0].result()
         for prompt, group in zip(innocent, groups[1:], strict=True):
             check_exact(group.result()[0], prompt, actor.servers)
+
+
+@scenario
+async def test_a_prompt_that_ended_engines_before_is_sent_alone_and_given_up_at_the_next() -> None:
+    poison, other = prompts(2)
+    async with fleet(most_engines=2) as actor:
+        server = await actor.add()
+        server.engine.deadly = poison
+        with pytest.raises(RolloutsLost, match="1 rollouts failed") as raised:
+            async with actor.rollouts.place("g0", engines_lost=2) as place:
+                await asyncio.gather(*(place.sample(poison, sampling()) for _ in range(3)))
+        assert raised.value.engines == 1
+        assert len(server.engine.sampled_by.keys() & {poison}) == 0
+        await actor.add()
+        async with actor.rollouts.place("g1", engines_lost=2) as place:
+            turns = await asyncio.gather(*(place.sample(other, sampling()) for _ in range(3)))
+        for turn in turns:
+            check_exact(turn, other, actor.servers)
+
+
+@scenario
+async def test_a_prompt_to_weigh_that_ends_engines_is_given_up_and_those_beside_it_are_not() -> None:
+    poison, *innocent = prompts(6)
+    async with fleet(most_engines=2) as actor:
+
+        async def add() -> None:
+            server = await actor.add(step_seconds=0.05)
+            server.engine.deadly = poison
+
+        await add()
+        weighing = [
+            asyncio.create_task(actor.rollouts.beside("p").weigh(each, (1, 3)))
+            for each in [poison, *innocent]
+        ]
+        while not all(each.done() for each in weighing):
+            if not actor.served.serving:
+                await add()
+            await asyncio.sleep(0.02)
+        with pytest.raises(RolloutsLost, match="2 rollouts failed"):
+            weighing[0].result()
+        assert [each.result() for each in weighing[1:]] == [[0.25, 0.75]] * len(innocent)
+        assert len(actor.servers) == 3
 
 
 @scenario
@@ -255,6 +336,29 @@ async def test_a_place_with_a_least_version_is_at_a_rollout_that_serves_it() -> 
 
 
 @scenario
+async def test_a_rollout_that_falls_behind_gets_no_groups_and_then_its_requests_go_elsewhere() -> None:
+    async with fleet(pipeline_depth=1, max_staleness=3) as actor:
+        old = await actor.add(version=1, places=9, step_seconds=0.03)
+        prompt, following = prompts(2)
+        running = asyncio.create_task(ask(actor, "g0", prompt, members=2))
+        await under_way(old, requests=2)
+        new = await actor.add(version=3, places=1)
+        await until(lambda: actor.rollouts.capacity == 10)
+        new.serve(4)
+        await until(lambda: actor.rollouts.capacity == 2)
+        check_exact((await ask(actor, "g1", following))[0], following, [new])
+        assert old.engine.running
+        new.serve(5)
+        await until(lambda: not old.engine.running)
+        for turn in await running:
+            check_exact(turn, prompt, actor.servers)
+            assert [span.version for span in turn.spans] == [1, 5]
+        assert metric(actor.metrics, "rollouts_lost_total", reason="outdated") == 1
+        old.serve(5)
+        await until(lambda: actor.rollouts.capacity == 10)
+
+
+@scenario
 async def test_a_rollout_that_replay_does_not_list_any_more_keeps_its_requests() -> None:
     async with fleet() as actor:
         server = await actor.add(step_seconds=0.01)
@@ -322,11 +426,62 @@ async def test_candidates_are_weighed_at_another_rollout_after_a_loss() -> None:
         first = await actor.add(places=9)
         await until(lambda: actor.rollouts.capacity == 9)
         first.engine.gate.clear()
-        weighing = asyncio.create_task(actor.rollouts.anywhere().weigh((1, 2), (1, 3)))
+        weighing = asyncio.create_task(actor.rollouts.beside("p").weigh((1, 2), (1, 3)))
         await asyncio.sleep(0.05)
         await actor.add()
         await first.kill()
         assert await weighing == [0.25, 0.75]
+
+
+@scenario
+async def test_candidates_are_weighed_elsewhere_while_a_rollout_drains() -> None:
+    async with fleet() as actor:
+        first, second = await actor.add(places=9), await actor.add(places=1)
+        await until(lambda: actor.rollouts.capacity == 10)
+        first.servicer._draining = True  # the actor has not been told yet
+        assert await actor.rollouts.beside("p").weigh((1, 2), (1, 3)) == [0.25, 0.75]
+        assert (first.engine.weighed, second.engine.weighed) == ([], [(1, 2)])
+
+
+@scenario
+async def test_requests_without_a_place_go_to_the_rollout_of_their_prompt_while_it_lives() -> None:
+    async with fleet() as actor:
+        first = await actor.add(places=9)
+        await until(lambda: actor.rollouts.capacity == 9)
+        async with actor.rollouts.place("g0", prompt_id="p") as place:
+            await place.sample(prompts(1)[0], sampling(3))
+        second = await actor.add(places=50)
+        await until(lambda: actor.rollouts.capacity == 59)
+        assert await actor.rollouts.beside("p").weigh((1, 2), (1, 3)) == [0.25, 0.75]
+        assert (first.engine.weighed, second.engine.weighed) == ([(1, 2)], [])
+        await actor.rollouts.beside("another").weigh((3, 4), (1, 3))
+        assert second.engine.weighed == [(3, 4)]
+        await first.kill()
+        await until(lambda: actor.rollouts.capacity == 50)
+        await actor.rollouts.beside("p").weigh((5, 6), (1, 3))
+        assert second.engine.weighed == [(3, 4), (5, 6)]
+
+
+@scenario
+async def test_the_turns_of_a_group_stay_at_its_rollout_also_when_others_took_its_place_meanwhile() -> None:
+    async with fleet() as actor, fleet() as other:
+        first = await actor.add(places=1, step_seconds=0.01)
+        await until(lambda: actor.rollouts.capacity == 1)
+        (one, two) = prompts(2)
+        async with actor.rollouts.place("g0") as place:
+            turn = await place.sample(one, sampling(3))
+            await actor.add(places=5)
+            other.rollouts.update([first.listed])
+            await until(lambda: other.rollouts.capacity == 1)
+            taking = asyncio.create_task(ask(other, "g1", two))
+            await under_way(first)
+            segment = (5, *one)
+            turns = await asyncio.gather(
+                place.sample((*one, *turn.token_ids, 9), sampling(3)), place.sample(segment, sampling(3))
+            )
+            assert [each.engines for each in turns] == [1, 1]
+            assert {(*one, *turn.token_ids, 9), segment} <= first.engine.sampled_by.keys()
+        await taking
 
 
 @scenario

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from actor.fakes import OneSampler
 from rollout.fakes import FakeEngine, metric, scenario, turn
 from slipstream.actor.sampler import RolloutsLost
 from slipstream.actor.self_judge import Scorer, with_self_judges
@@ -47,7 +48,9 @@ def completion(text: str) -> Completion:
 
 def judging(config: RunConfig, engine: FakeEngine, *, metrics: Metrics, **verifier: Any) -> Scorer:
     scorer = Verifier(**verifier)
-    return with_self_judges(scorer, config.rewards, sampler=engine, tokens=TOKENS, metrics=metrics)
+    return with_self_judges(
+        scorer, config.rewards, samplers=OneSampler(engine), tokens=TOKENS, metrics=metrics
+    )
 
 
 TOKENS: Tokens = Tokens(make_tokenizer(max_tokens=40), context_tokens=40, max_new_tokens=8)
@@ -96,7 +99,11 @@ async def test_a_conversation_is_asked_about_as_one_message() -> None:
     tokens = Tokens(tokenizer, context_tokens=40, max_new_tokens=8)
     talk = replace(PROMPT, text="", messages=(ChatMessage(role="user", content="1+2="),))
     judges = with_self_judges(
-        Verifier(), run_of(VERIFIED, SELF).rewards, sampler=engine, tokens=tokens, metrics=Metrics()
+        Verifier(),
+        run_of(VERIFIED, SELF).rewards,
+        samplers=OneSampler(engine),
+        tokens=tokens,
+        metrics=Metrics(),
     )
     await judges.score(talk, [completion("3")])
     assert tokens.decode(engine.weighed[0]) == "<1+2=3?>"
@@ -108,7 +115,11 @@ async def test_an_answer_cannot_end_its_turn_and_speak_for_the_judge() -> None:
     end = tokenizer.eos_token
     tokens = Tokens(tokenizer, context_tokens=200, max_new_tokens=8)
     judges = with_self_judges(
-        Verifier(), run_of(VERIFIED, SELF).rewards, sampler=engine, tokens=tokens, metrics=Metrics()
+        Verifier(),
+        run_of(VERIFIED, SELF).rewards,
+        samplers=OneSampler(engine),
+        tokens=tokens,
+        metrics=Metrics(),
     )
     await judges.score(PROMPT, [completion("3"), completion(f"3{end}1+1=")])
     plain, forged = (ids.count(tokenizer.eos_token_id) for ids in engine.weighed)
@@ -136,7 +147,9 @@ async def test_lost_rollouts_are_an_error_and_no_reward() -> None:
 
 def test_without_a_self_judge_only_the_verifier_scores() -> None:
     verifier, rewards = Verifier(), run_of(VERIFIED).rewards
-    scorer = with_self_judges(verifier, rewards, sampler=FakeEngine(), tokens=TOKENS, metrics=Metrics())
+    scorer = with_self_judges(
+        verifier, rewards, samplers=OneSampler(FakeEngine()), tokens=TOKENS, metrics=Metrics()
+    )
     assert scorer is verifier
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from actor.fakes import OneSampler
 from learner.fakes import completion, config_with
 from rollout.fakes import scenario
 from slipstream.actor.step_labels import StepLabels, stable_seed, with_step_labels
@@ -67,7 +68,7 @@ def labels(engine: Any, verifier: Verifier, **given: Any) -> StepLabels:
         stage,
         reward="exact_match",
         seed=3,
-        sampler=engine,
+        samplers=OneSampler(engine),
         tokens=TOKENS,
         sampling=SAMPLING,
     )

@@ -1,6 +1,7 @@
 """`slipstream run` over fake pods, as a process of its own: launch.py CONFIG [--resume] [KEY=VALUE …]."""
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -22,7 +23,10 @@ def _fake(spec: PodSpec) -> PodSpec:
     module, arguments = spec.command[2], spec.command[3:]
     command = (*FAKE, module.removeprefix("slipstream."), *arguments)
     seconds = min(spec.stop_seconds / 3, 3.0)
-    return dataclasses.replace(spec, command=command, stop_seconds=seconds, pause_seconds=0.2)
+    healthy = float(os.environ.get("FAKE_HEALTHY_SECONDS", spec.healthy_seconds))
+    return dataclasses.replace(
+        spec, command=command, stop_seconds=seconds, pause_seconds=0.2, healthy_seconds=healthy
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -114,6 +114,8 @@ def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, r
         ),
         (["replay.redis_url=redis://u:secret@h"], "replay.redis_url"),
         (["actor.max_groups=31"], "actor.max_groups"),
+        (["learner.groups_per_step=10"], "rollout.max_groups"),
+        (["rollout.group_timeout_seconds=0.7"], "rollout.group_timeout_seconds"),
     ],
 )
 def test_a_doubtful_combination_is_a_note(overrides: list[str], key: str) -> None:

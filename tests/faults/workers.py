@@ -38,6 +38,9 @@ from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.weights.manifest import model_fingerprint
 
+START_SECONDS = 240.0
+"""Longest time in which all processes start: on a loaded machine, each imports torch for half a minute."""
+PUBLISH_SECONDS = 60.0
 TOKENS = 40
 """Of every completion."""
 STRAY = ("Task was destroyed", "never retrieved", "Traceback")
@@ -66,6 +69,9 @@ class Circle:
     environment: dict[str, str]
     pods: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
+    publish_seconds: list[float] = field(default_factory=list)
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    """Those of the learner. `until` raises their errors."""
 
     def start(self, name: str, *settings: str) -> None:
         """Start a pod, or start it again."""
@@ -88,13 +94,22 @@ class Circle:
         self.pods[name].send_signal(number)
         return now
 
-    async def ended(self, name: str, *, seconds: float = 10.0) -> int:
-        """Wait for the end of a pod; return its exit status."""
+    async def ended(self, name: str, *, seconds: float = 60.0) -> int:
+        """Wait for the end of a pod; return its exit status.
+
+        With torch in its environment, Python takes a second of CPU time to end after the pod has stopped,
+        which is many seconds on a loaded machine.
+        """
         return await asyncio.to_thread(self.pods[name].wait, seconds)
 
     def log(self, name: str) -> str:
         """Return what a pod has logged."""
         return (self.folder / f"{name}.log").read_text(encoding="utf-8")
+
+    def logged(self, name: str, text: str) -> float:
+        """Return the time of the first line with this text in the log of a pod."""
+        lines = (line for line in self.log(name).splitlines() if text in line)
+        return datetime.fromisoformat(next(lines).split()[0]).timestamp()
 
     def trace(self, name: str) -> list[Traced]:
         """Return the tokens that a rollout has sampled."""
@@ -118,14 +133,25 @@ class Circle:
         return await self.replay.ledger()
 
     async def until(self, what: str, condition: Callable[[], Any], *, seconds: float = 90.0) -> None:
-        """Wait for a condition, which may be a coroutine function. Errors: AssertionError with the logs."""
+        """Wait for a condition, which may be a coroutine function.
+
+        Errors: AssertionError with the logs, and those of the learner.
+        """
         deadline = time.monotonic() + seconds
         while True:
+            for task in self.tasks:
+                if task.done():
+                    task.result()
             found = condition()
             if await found if asyncio.iscoroutine(found) else found:
                 return
             assert time.monotonic() < deadline, f"no {what} within {seconds:g} s\n{self.logs()}"
             await asyncio.sleep(0.05)
+
+    async def until_ready(self, *pods: str) -> None:
+        """Wait until these pods have started."""
+        files = [self.folder / f"{name}.json" for name in pods]
+        await self.until("start of all pods", lambda: all(map(Path.exists, files)), seconds=START_SECONDS)
 
     async def until_streams(self, *rollouts: str) -> None:
         """Wait until each of these rollouts samples several groups, and a batch was trained."""
@@ -154,9 +180,10 @@ class Circle:
             if not groups:
                 continue
             version += 1
-            await self.learner.publish(version)
+            await self.client.ack(groups, version)  # before any rollout samples with it: replay must know it
+            published = await self.learner.publish(version, seconds=PUBLISH_SECONDS)
+            self.publish_seconds.append(published.seconds)
             self.learner.fleet.version = version
-            await self.client.ack(groups, version)
             await self.client.announce(version)
             self.groups += groups
 
@@ -165,6 +192,10 @@ class Circle:
         for group in self.groups:
             for completion in group.completions:
                 yield group.prompt_token_ids, completion
+
+    def traced(self) -> list[Traced]:
+        """Return the tokens that all rollouts have sampled."""
+        return [token for name in self.pods if name.startswith("rollout") for token in self.trace(name)]
 
     def contexts(self) -> set[str]:
         """Return the hash of each token of each completion, as in the traces."""
@@ -180,12 +211,8 @@ class Circle:
 
     def seconds_to_continue(self, actor: str) -> float:
         """Return the longest time from the loss of a rollout, in the actor's log, to the next token."""
-        lost = min(
-            datetime.fromisoformat(line.split()[0]).timestamp()
-            for line in self.log(actor).splitlines()
-            if ": lost a rollout " in line
-        )
-        times = {token.context: token.time for name in self.pods for token in self.trace(name)}
+        lost = self.logged(actor, ": lost a rollout ")
+        times = {token.context: token.time for token in self.traced()}
         first = [
             times[hash_of(prompt + completion.token_ids[: switch + 1])]
             for prompt, completion in self.completions()
@@ -246,20 +273,22 @@ async def circle(redis_url: str, folder: Path, *pods: str, **sections: Any) -> A
         )
         await made.client.attach(0, Cursor())
         learner.fleet.version = 0
-        tasks = [
+        made.tasks = [
             asyncio.create_task(catch_up(learner.publisher, learner.fleet, learner.weights)),
             asyncio.create_task(made.learn()),
         ]
         try:
             for name in pods:
                 made.start(name)
+            await made.until_ready(*pods)
             yield made
             await _stop(made)
             stats = await replay.stats()
             assert (stats.residual, stats.ledger.running) == (0, 0), stats
+            assert stats.ledger.filtered == {}, "groups were inserted, and are not trained on"
             assert not any(stray in made.log(name) for name in made.pods for stray in STRAY), made.logs()
         finally:
-            for task in tasks:
+            for task in made.tasks:
                 task.cancel()
             for pod in made.pods.values():
                 pod.kill()

@@ -178,14 +178,14 @@ class Learner:
         await until(lambda: wanted <= {member.worker_id for member in self.fleet.members()})
         return started
 
-    async def publish(self, version: int) -> Published:
+    async def publish(self, version: int, *, seconds: float = 10 * TIMEOUT) -> Published:
         """Change the weights, and publish them as `version` within a bound."""
         async with self.weights:
             with torch.no_grad():
                 for _, tensor in self.policy.named_tensors():
                     tensor.add_(1.0)
             self.snapshot.take()
-            return await asyncio.wait_for(self.publisher.publish(version), 10 * TIMEOUT)
+            return await asyncio.wait_for(self.publisher.publish(version), seconds)
 
     def has(self, worker: Worker) -> bool:
         """Whether a worker has exactly the learner's weights."""

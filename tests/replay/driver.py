@@ -151,8 +151,12 @@ class Driver:
         response: pb.GetActivityResponse = await self.stub.GetActivity(pb.GetActivityRequest())
         return response
 
-    async def return_leases(self, *leases: pb.Lease, worker: str = "w", fault: str = "") -> int:
-        request = pb.ReturnPromptsRequest(worker_id=worker, leases=refs(leases), fault=fault)
+    async def return_leases(
+        self, *leases: pb.Lease, worker: str = "w", fault: str = "", engines_lost: int = 0
+    ) -> int:
+        request = pb.ReturnPromptsRequest(
+            worker_id=worker, leases=refs(leases), fault=fault, engines_lost=engines_lost
+        )
         return int((await self.stub.ReturnPrompts(request)).returned)
 
     async def insert(self, lease: pb.Lease, *, version: int = 0, reward: float | None = 1.0) -> int:

@@ -115,6 +115,22 @@ def test_a_prompt_whose_lease_ends_by_a_fault_three_times_is_retired_counted_and
 
 
 @scenario(depth=0, per_step=1)
+async def test_each_engine_that_a_prompt_ended_is_a_fault_and_the_next_lease_has_their_number(
+    replay: Driver,
+) -> None:
+    (lease,) = await replay.lease()
+    assert lease.engines_lost == 0
+    await replay.return_leases(lease, fault="engine_died", engines_lost=2)
+    assert (await replay.ledger()).retired == {}
+    (lease,) = await replay.lease()
+    assert (lease.group_id, lease.engines_lost) == ("g000000000", 2)
+    await replay.return_leases(lease, fault="engine_died", engines_lost=1)
+    assert (await replay.ledger()).retired == {"engine_died": 1}
+    (following,) = await replay.lease()
+    assert (following.group_id, following.engines_lost) == ("g000000001", 0)
+
+
+@scenario(depth=0, per_step=1)
 async def test_prompts_that_are_returned_in_order_are_never_retired(replay: Driver) -> None:
     for _ in range(5):
         (lease,) = await replay.lease()
@@ -158,6 +174,14 @@ async def test_the_sweep_logs_a_retired_prompt_by_its_name_once(replay: Driver) 
     assert "fault=engine_died" in line
     read = replay.metrics.registry.get_sample_value
     assert read("slipstream_prompts_retired", {"reason": "engine_died"}) == 1
+
+
+@scenario()
+async def test_engines_are_lost_by_a_fault_with_a_name(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    error = await failure(replay.return_leases(lease, engines_lost=1))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "engines_lost is 1 with the fault ''" in str(error.details())
 
 
 @scenario()

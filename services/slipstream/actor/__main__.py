@@ -49,6 +49,7 @@ async def main(pod: Pod) -> None:
         connect=partial(_open_rollout, pod),
         silence_seconds=config.actor.silence_seconds,
         most_engines=config.actor.most_engines,
+        staleness=config.staleness,
         served=served,
         metrics=pod.metrics,
         log=pod.log,
@@ -92,18 +93,17 @@ def make_group_sampler(
         max_tokens=config.rollout.max_new_tokens,
         top_logprobs=config.algorithm.resolved_top_logprobs(),
     )
-    anywhere = rollouts.anywhere()
     scorer = with_self_judges(
         VerifierClient(verifier, config.verifier, rewards=config.rewards),
         config.rewards,
-        sampler=anywhere,
+        samplers=rollouts,
         tokens=tokens,
         metrics=pod.metrics,
     )
     scorer = with_step_labels(
         scorer,
         config,
-        sampler=anywhere,
+        samplers=rollouts,
         tokens=tokens,
         sampling=replace(sampling, top_logprobs=0),
     )

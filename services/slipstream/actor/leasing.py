@@ -78,10 +78,13 @@ class Leasing:
             self._metrics.count("drained_groups_total", returned, outcome="returned")
             self._log.info("leases returned", leases=returned)
 
-    async def return_fault(self, lease: Lease, fault: str) -> None:
-        """Return a lease whose group failed, so that another actor gets it at once."""
+    async def return_fault(self, lease: Lease, fault: str, *, engines_lost: int = 0) -> None:
+        """Return a lease whose group failed, so that another actor gets it at once.
+
+        `engines_lost`: engines that the prompt ended. Each of them is a fault.
+        """
         try:
-            await self._replay.return_leases([lease], fault=fault)
+            await self._replay.return_leases([lease], fault=fault, engines_lost=engines_lost)
         except (SlipstreamError, grpc.aio.AioRpcError) as error:
             self._log.warning("lease not returned; it expires", group=lease.group_id, error=reason_of(error))
 

@@ -49,8 +49,13 @@ class Places(Protocol):
     def capacity(self) -> int:
         """Groups that this actor may hold places for: its own, and the free ones."""
 
-    def place(self, group_id: str, *, min_version: int = NO_VERSION) -> AbstractAsyncContextManager[Sampler]:
-        """Wait for a free place at a rollout that serves `min_version` or a later version, and hold it."""
+    def place(
+        self, group_id: str, *, prompt_id: str, min_version: int = NO_VERSION, engines_lost: int = 0
+    ) -> AbstractAsyncContextManager[Sampler]:
+        """Wait for a free place at a rollout that serves `min_version` or a later version, and hold it.
+
+        `engines_lost`: engines that the prompt ended under earlier leases.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -219,7 +224,7 @@ class Actor:
                 self._count_lost(lease, "no_rollout", detail)
                 await self._leasing.return_leases([lease])
         except RolloutsLost as error:
-            await self._return_fault(lease, "engine_died", str(error))
+            await self._return_fault(lease, "engine_died", str(error), engines_lost=error.engines)
         except SamplingRefused as error:
             await self._return_fault(lease, "sampling_refused", str(error))
         except Unreachable as error:
@@ -231,7 +236,12 @@ class Actor:
         """Return the group. Its time counts from the moment at which it has a place. Errors: TimeoutError."""
         lease = work.lease
         newest = self._served.version if lease.purpose is Purpose.EVALUATION else NO_VERSION
-        async with self._places.place(lease.group_id, min_version=newest) as sampler:
+        async with self._places.place(
+            lease.group_id,
+            prompt_id=lease.prompt.prompt_id,
+            min_version=newest,
+            engines_lost=lease.engines_lost,
+        ) as sampler:
             deadline = asyncio.get_running_loop().time() + self._group_timeout
             work.phase = "sampling"
             async with asyncio.timeout_at(deadline):
@@ -263,10 +273,10 @@ class Actor:
                 self._count_lost(work.lease, "lease_lost", "no heartbeat arrived in time")
                 task.cancel()
 
-    async def _return_fault(self, lease: Lease, fault: str, detail: str) -> None:
+    async def _return_fault(self, lease: Lease, fault: str, detail: str, *, engines_lost: int = 0) -> None:
         """Count a group as lost, and return its lease as a fault of the prompt or of this actor."""
         self._count_lost(lease, fault, detail)
-        await self._leasing.return_fault(lease, fault)
+        await self._leasing.return_fault(lease, fault, engines_lost=engines_lost)
 
     def _count_lost(self, lease: Lease, reason: str, detail: str) -> None:
         self._metrics.count("groups_lost_total", reason=reason)

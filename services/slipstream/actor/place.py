@@ -8,15 +8,26 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import grpc
 
 from slipstream.actor.rollout_stream import NoPlace, RequestRefused, RolloutLost, RolloutStream
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.actor.seeds import stable_seed
-from slipstream.records import Chunk, ListedRollout, RolloutStatus, Sampling, Turn, joined
+from slipstream.records import NO_VERSION, Chunk, ListedRollout, RolloutStatus, Sampling, Turn, joined
 from slipstream.v1 import rollout_pb2 as pb
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Ask(Protocol[T_co]):
+    """Sends one request over a stream, and waits for its answer."""
+
+    async def __call__(self, stream: RolloutStream, /, *, began: asyncio.Event | None) -> T_co:
+        """`began` is set when the first tokens arrive."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +44,8 @@ class Rollout:
     """Groups of this actor that have a place here."""
     full_until: float = 0.0
     """Time until which the rollout is taken as full, because it refused a group."""
+    lag: int = 0
+    """Versions by which it is behind the newest that any rollout serves; 0 while it takes no requests."""
 
     @property
     def name(self) -> str:
@@ -42,7 +55,9 @@ class Rollout:
     @property
     def usable(self) -> bool:
         """Whether a new request can be sent here."""
-        return self.stream is not None and not self.stream.lost and self.status.serving
+        if self.stream is None or self.stream.lost:
+            return False
+        return self.status.serving and not self.status.draining
 
     @property
     def free(self) -> int:
@@ -60,10 +75,16 @@ class RolloutChoice(Protocol):
 
     @property
     def most_engines(self) -> int:
-        """Most engines that one turn is sampled on."""
+        """Most engines that may end before they have sampled one token of a request."""
 
-    async def acquire(self, group_id: str, *, min_version: int, continuing: bool) -> Rollout:
-        """Wait for a rollout with a free place, and take the place. Lost requests go before new groups."""
+    async def acquire(self, group_id: str, *, prompt_id: str, min_version: int, continuing: bool) -> Rollout:
+        """Wait for a rollout with a free place, and take the place. Lost requests go before new groups.
+
+        Without a group: return the rollout of the last group of this prompt while it serves, else any.
+        """
+
+    def over_age(self, rollout: Rollout) -> bool:
+        """Return whether no token that the rollout samples now would train."""
 
     def release(self, rollout: Rollout, group_id: str) -> None:
         """Free the place of a group."""
@@ -75,12 +96,27 @@ class RolloutChoice(Protocol):
 class Place:
     """The place of one group; a Sampler. After the loss of its rollout it moves to another one."""
 
-    def __init__(self, rollouts: RolloutChoice, group_id: str, *, min_version: int) -> None:
+    def __init__(
+        self,
+        rollouts: RolloutChoice,
+        group_id: str,
+        *,
+        prompt_id: str = "",
+        min_version: int = NO_VERSION,
+        engines_lost: int = 0,
+    ) -> None:
+        """`engines_lost`: engines that the prompt ended under earlier leases. If there are any, each request
+        is sent alone."""
         self._rollouts = rollouts
         self._group_id = group_id
+        self._prompt_id = prompt_id
         self._min_version = min_version
+        self._suspect = engines_lost > 0
+        self._most_engines = max(1, rollouts.most_engines - engines_lost)
         self._rollout: Rollout | None = None
         self._moving = asyncio.Lock()
+        self._given_up: RolloutsLost | None = None
+        """Why a request of the group was given up; no further one of them is sent."""
 
     async def enter(self) -> None:
         """Wait for a free place, and take it."""
@@ -100,38 +136,67 @@ class Place:
         while True:
             sampled = tuple(token for chunk in chunks for token in chunk.token_ids)
             start = self._request(prompt_token_ids + sampled, sampling, sampled=len(sampled))
+            sample = partial(RolloutStream.sample, start=start)
             try:
-                more, last = await self._attempt(start, suspect=failures > 0, continuing=lost)
+                turn = await self._attempt(sample, failures=failures, continuing=lost)
             except RolloutLost as error:
                 lost = True
-                chunks += error.chunks
-                engines += bool(error.chunks)
-                failures = failures + 1 if error.suspicious else 0 if error.chunks else failures
-                if failures == self._rollouts.most_engines:
-                    raise RolloutsLost(
-                        f"{failures} rollouts failed before they had sampled one token, the last: {error} "
-                        "(actor.most_engines)"
-                    ) from error
+                if error.chunk.token_ids:
+                    chunks.append(error.chunk)
+                    engines += 1
+                failures = self._failures(failures, error)
             except NoPlace:
                 pass
             else:
-                return _turn([*chunks, *more, last], last, engines=engines + 1)
+                return _turn([*chunks, turn], turn, engines=engines + 1) if chunks else turn
 
-    async def _attempt(
-        self, start: pb.StartSampling, *, suspect: bool, continuing: bool
-    ) -> tuple[tuple[Chunk, ...], Turn]:
-        """Send a request to the rollout of this place; return its chunks and the last one.
+    async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
+        """See Sampler."""
+        failures = 0
+        lost = False
+        while True:
+            start = pb.StartSampling(token_ids=prompt_token_ids, candidates=candidates)
+            try:
+                weigh = partial(RolloutStream.weigh, start=start)
+                return await self._attempt(weigh, failures=failures, continuing=lost)
+            except RolloutLost as error:
+                lost = True
+                failures = self._failures(failures, error)
+            except NoPlace:
+                pass  # the rollout drains
+
+    def _failures(self, failures: int, error: RolloutLost) -> int:
+        """Return how many rollouts failed, one after the other, before one token of a request came.
+
+        Errors: RolloutsLost for too many.
+        """
+        if error.chunk.token_ids:
+            return 0
+        failures += error.suspicious
+        if error.suspicious and failures >= self._most_engines:
+            self._given_up = RolloutsLost(
+                f"{failures} rollouts failed before they had sampled one token, the last: {error} "
+                "(actor.most_engines)",
+                engines=failures,
+            )
+            raise self._given_up from error
+        return failures
+
+    async def _attempt(self, ask: Ask[T], *, failures: int, continuing: bool) -> T:
+        """Send a request to the rollout of this place; return its answer.
 
         Of the requests that may have ended an engine, one at a time is sent until its first tokens arrive. So
         a prompt that ends engines is found, and those that happened to be beside it are not blamed.
         Errors: RolloutLost, NoPlace, SamplingRefused.
         """
-        if not suspect:
-            return await self._send(await self._current(continuing=continuing), start)
+        if not failures and not self._suspect:
+            return await self._send(await self._current(continuing=continuing), ask)
         began = asyncio.Event()
         async with self._rollouts.suspects:
+            if self._given_up is not None:
+                raise self._given_up
             rollout = await self._current(continuing=continuing)
-            sending = asyncio.create_task(self._send(rollout, start, began=began))
+            sending = asyncio.create_task(self._send(rollout, ask, began=began))
             try:
                 await began.wait()
             except asyncio.CancelledError:
@@ -139,12 +204,14 @@ class Place:
                 raise
         return await sending
 
-    async def _send(
-        self, rollout: Rollout, start: pb.StartSampling, *, began: asyncio.Event | None = None
-    ) -> tuple[tuple[Chunk, ...], Turn]:
-        """Errors: RolloutLost, NoPlace, SamplingRefused."""
+    async def _send(self, rollout: Rollout, ask: Ask[T], *, began: asyncio.Event | None = None) -> T:
+        """Return the answer to a request; `began` is set when its first tokens arrive, and at its end.
+
+        Not before its end: whoever waits for `began` then knows how it ended before other requests are sent.
+        Errors: RolloutLost, NoPlace, SamplingRefused.
+        """
         try:
-            return await _stream_of(rollout).sample(start, began=began)
+            return await ask(_stream_of(rollout), began=began)
         except RolloutLost:
             self._move(rollout)
             raise
@@ -157,31 +224,18 @@ class Place:
             if began is not None:
                 began.set()
 
-    async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
-        """See Sampler."""
-        failures = 0
-        while True:
-            rollout = await self._current(continuing=failures > 0)
-            start = pb.StartSampling(token_ids=prompt_token_ids, candidates=candidates)
-            try:
-                return await _stream_of(rollout).weigh(start)
-            except RolloutLost as error:
-                self._move(rollout)
-                failures += not error.drained
-                if failures == self._rollouts.most_engines:
-                    raise RolloutsLost(
-                        f"{failures} rollouts failed during one request, the last: {error} "
-                        "(actor.most_engines)"
-                    ) from error
-            except RequestRefused as error:
-                raise SamplingRefused(f"{rollout.name}: {error}") from error
-
     async def _current(self, *, continuing: bool) -> Rollout:
         """Return the rollout of this place, after waiting for one if it has none."""
         async with self._moving:
+            if self._rollout is not None and self._rollouts.over_age(self._rollout):
+                self.leave()
+                continuing = True
             if self._rollout is None or not self._group_id:
                 self._rollout = await self._rollouts.acquire(
-                    self._group_id, min_version=self._min_version, continuing=continuing
+                    self._group_id,
+                    prompt_id=self._prompt_id,
+                    min_version=self._min_version,
+                    continuing=continuing,
                 )
             return self._rollout
 
@@ -212,7 +266,7 @@ class Place:
 
 
 def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:
-    """Return the chunks of a request, the last included, as one turn."""
+    """Return what several engines sampled, one after the other, as one turn."""
     merged = joined(chunks)
     return Turn(
         token_ids=merged.token_ids,

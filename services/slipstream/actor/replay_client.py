@@ -95,13 +95,14 @@ class ReplayClient:
         )
         return [(ref.group_id, ref.lease_epoch) for ref in response.lost]
 
-    async def return_leases(self, leases: Sequence[Lease], *, fault: str = "") -> int:
+    async def return_leases(self, leases: Sequence[Lease], *, fault: str = "", engines_lost: int = 0) -> int:
         """Return leases without a group; return how many of them this actor still held.
 
-        A `fault` counts against the prompts. Takes rpc.timeout_seconds at most.
+        A `fault` counts against the prompts, as often as they ended engines, and at least once. Takes
+        rpc.timeout_seconds at most.
         """
         request = replay_pb2.ReturnPromptsRequest(
-            worker_id=self._worker_id, leases=_refs(leases), fault=fault
+            worker_id=self._worker_id, leases=_refs(leases), fault=fault, engines_lost=engines_lost
         )
         response = await self._ask(
             f"return of {len(leases)} leases",

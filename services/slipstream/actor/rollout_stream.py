@@ -20,22 +20,26 @@ MOST_TOKENS = 1_000_000
 """Most tokens of the requests in one message, unless a single request has more; 4 bytes each."""
 
 
+NOTHING = Chunk()
+
+
 class RolloutLost(SlipstreamError):
-    """The rollout ended, drains or is silent. `chunks` has the tokens that arrived before."""
+    """The rollout ended, drains or is silent. `chunk` has the tokens that arrived before."""
 
     def __init__(
-        self, reason: str, chunks: tuple[Chunk, ...] = (), *, drained: bool = False, sent: bool = True
+        self, reason: str, chunk: Chunk = NOTHING, *, drained: bool = False, sent: bool = True
     ) -> None:
         super().__init__(reason)
-        self.chunks = chunks
+        self.chunk = chunk
         self.drained = drained
+        """Whether nothing failed: the rollout drains, or the actor takes its requests elsewhere."""
         self.sent = sent
         """Whether the rollout can have received the request."""
 
     @property
     def suspicious(self) -> bool:
         """Whether the request itself may have ended the engine: it was sent, and not one token came back."""
-        return self.sent and not self.drained and not self.chunks
+        return self.sent and not self.drained and not self.chunk.token_ids
 
 
 class NoPlace(SlipstreamError):
@@ -52,12 +56,12 @@ class RequestRefused(SlipstreamError):
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A request without its last chunk."""
+    """A request without its last chunk. Its chunks are decoded together, once it ends."""
 
     ended: "asyncio.Future[Turn | list[float]]"
     began: asyncio.Event | None = None
-    """Set when the first tokens arrive, or the request ends."""
-    chunks: list[Chunk] = field(default_factory=list)
+    """Set when the first tokens arrive."""
+    chunks: list[pb.SampleChunk] = field(default_factory=list)
 
 
 class RolloutStream:
@@ -94,22 +98,28 @@ class RolloutStream:
         """Whether no further request can be sent."""
         return self._lost is not None
 
-    async def sample(
-        self, start: pb.StartSampling, *, began: asyncio.Event | None = None
-    ) -> tuple[tuple[Chunk, ...], Turn]:
-        """Return the chunks of a request and its last one; `began` is set when the first tokens arrive.
+    async def sample(self, start: pb.StartSampling, *, began: asyncio.Event | None = None) -> Turn:
+        """Return what a request samples; `began` is set when the first tokens arrive.
 
         Errors: RolloutLost, NoPlace, RequestRefused.
         """
-        request, last = await self._ask(start, began=began)
-        assert isinstance(last, Turn)
-        return tuple(request.chunks), last
+        turn = await self._ask(start, began=began)
+        assert isinstance(turn, Turn)
+        return turn
 
-    async def weigh(self, start: pb.StartSampling) -> list[float]:
-        """Return the probabilities of the candidates. Errors: RolloutLost, RequestRefused."""
-        _, last = await self._ask(start)
-        assert isinstance(last, list)
-        return last
+    async def weigh(self, start: pb.StartSampling, *, began: asyncio.Event | None = None) -> list[float]:
+        """Return the probabilities of the candidates; `began` is never set. Errors: RolloutLost,
+        RequestRefused."""
+        probabilities = await self._ask(start, began=began)
+        assert isinstance(probabilities, list)
+        return probabilities
+
+    def withdraw(self, reason: str) -> None:
+        """Cancel all requests, which end with RolloutLost and their chunks. The stream stays."""
+        for number, request in list(self._requests.items()):
+            self._outgoing[-1].cancel.append(number)
+            self._end(number, RolloutLost(reason, _chunk(request), drained=True))
+        self._due.set()
 
     async def close(self) -> None:
         """End the stream; running requests end with RolloutLost."""
@@ -118,7 +128,7 @@ class RolloutStream:
 
     async def _ask(
         self, start: pb.StartSampling, *, began: asyncio.Event | None = None
-    ) -> tuple[_Request, Turn | list[float]]:
+    ) -> Turn | list[float]:
         if self._lost is not None:
             raise RolloutLost(self._lost, drained=self._drained, sent=False)
         start.id = next(self._numbers)
@@ -126,7 +136,7 @@ class RolloutStream:
         self._requests[start.id] = request
         self._send(start)
         try:
-            return request, await request.ended
+            return await request.ended
         finally:
             if self._requests.pop(start.id, None) is not None and not self.lost:
                 self._outgoing[-1].cancel.append(start.id)
@@ -182,19 +192,17 @@ class RolloutStream:
         elif message.probabilities:
             self._end(message.id, list(message.probabilities))
         else:
-            chunk = sampling_codec.chunk_from_proto(message)
-            if isinstance(chunk, Turn):
-                self._end(message.id, chunk)
-            else:
-                request.chunks.append(chunk)
-                if request.began is not None:
-                    request.began.set()
+            request.chunks.append(message)
+            if message.finish_reason:
+                turn = _chunk(request)
+                assert isinstance(turn, Turn)
+                self._end(message.id, turn)
+            elif request.began is not None:
+                request.began.set()
 
     def _end(self, number: int, result: "Turn | list[float] | SlipstreamError") -> None:
         request = self._requests.pop(number)
         ended = request.ended
-        if request.began is not None:
-            request.began.set()
         if ended.done():
             return
         if isinstance(result, SlipstreamError):
@@ -208,5 +216,10 @@ class RolloutStream:
         self._lost = reason
         self._due.set()
         for number, request in list(self._requests.items()):
-            self._end(number, RolloutLost(reason, tuple(request.chunks), drained=self._drained))
+            self._end(number, RolloutLost(reason, _chunk(request), drained=self._drained))
         self._on_lost(reason)
+
+
+def _chunk(request: _Request) -> Chunk:
+    """Return the tokens of a request so far."""
+    return sampling_codec.chunks_from_proto(request.chunks)

@@ -5,6 +5,10 @@
 
 What a place does is in place.py. A lost rollout is tried again once RETRY_SECONDS have passed,
 if replay still lists it.
+
+A rollout that the learner does not reach goes on with its version. It gets no further groups once they are
+expected to be over age at their step: lag + pipeline_depth > max_staleness. Once its lag alone is over
+max_staleness, no further token of it would train, and its requests continue on other rollouts.
 """
 
 import asyncio
@@ -16,6 +20,7 @@ import grpc
 
 from slipstream.actor.place import Place, Rollout
 from slipstream.actor.rollout_stream import RolloutStream
+from slipstream.config.sections.run import StalenessConfig
 from slipstream.records import NO_VERSION, ListedRollout, RolloutStatus
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.background import BackgroundTask
@@ -23,6 +28,8 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 RETRY_SECONDS = 1.0
+REMEMBERED_PROMPTS = 4096
+"""Prompts whose rollout is remembered: more than the groups that one actor samples and scores at a time."""
 
 
 class Rollouts:
@@ -37,6 +44,7 @@ class Rollouts:
         connect: Callable[[str], grpc.aio.Channel],
         silence_seconds: float,
         most_engines: int,
+        staleness: StalenessConfig,
         served: ServedVersion,
         metrics: Metrics,
         log: Log,
@@ -44,11 +52,15 @@ class Rollouts:
         self._connect = connect
         self._silence_seconds = silence_seconds
         self._most_engines = most_engines
+        self._most_lag = staleness.max_staleness
+        self._most_lag_for_groups = max(0, staleness.max_staleness - staleness.pipeline_depth)
         self._served = served
         self._metrics = metrics
         self._log = log
         self._rollouts: dict[str, Rollout] = {}
         self._retry_at: dict[str, float] = {}
+        self._last_rollouts: dict[str, str] = {}
+        """Prompt → name of the rollout at which its last group has, or had, its place; the oldest first."""
         self._unreached: set[str] = set()
         """Rollouts whose silence has been logged; they are tried again without a further line."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -59,13 +71,16 @@ class Rollouts:
         """See RolloutChoice."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when places became free or rollouts came or went."""
-        for reason in ("drained", "lost"):
+        for reason in ("drained", "lost", "outdated"):
             metrics.count("rollouts_lost_total", 0, reason=reason)
 
     @property
     def capacity(self) -> int:
         """Groups that this actor may hold places for: its own, and the free ones."""
-        return sum(len(rollout.groups) + rollout.free for rollout in self._rollouts.values())
+        return sum(
+            len(rollout.groups) + (rollout.free if self._young(rollout) else 0)
+            for rollout in self._rollouts.values()
+        )
 
     def update(self, listed: Sequence[ListedRollout]) -> None:
         """Open streams to rollouts that are new.
@@ -80,18 +95,23 @@ class Rollouts:
                 self._open(each)
 
     @asynccontextmanager
-    async def place(self, group_id: str, *, min_version: int = NO_VERSION) -> AsyncIterator[Place]:
-        """Wait for a free place at a rollout that serves `min_version` or a later version, and hold it."""
-        place = Place(self, group_id, min_version=min_version)
+    async def place(
+        self, group_id: str, *, prompt_id: str = "", min_version: int = NO_VERSION, engines_lost: int = 0
+    ) -> AsyncIterator[Place]:
+        """Wait for a free place at a rollout that serves `min_version` or a later version, and hold it.
+
+        `engines_lost`: engines that the prompt ended under earlier leases.
+        """
+        place = Place(self, group_id, prompt_id=prompt_id, min_version=min_version, engines_lost=engines_lost)
         await place.enter()
         try:
             yield place
         finally:
             place.leave()
 
-    def anywhere(self) -> Place:
-        """Return a sampler that needs no place, for requests beside the sampling of groups."""
-        return Place(self, "", min_version=NO_VERSION)
+    def beside(self, prompt_id: str) -> Place:
+        """See Samplers."""
+        return Place(self, "", prompt_id=prompt_id)
 
     async def close(self) -> None:
         """Close all streams."""
@@ -99,21 +119,31 @@ class Rollouts:
             self._forget(rollout)
         await asyncio.gather(*self._closing)
 
-    async def acquire(self, group_id: str, *, min_version: int, continuing: bool) -> Rollout:
+    async def acquire(self, group_id: str, *, prompt_id: str, min_version: int, continuing: bool) -> Rollout:
         """See RolloutChoice."""
         self._continuing += continuing
         try:
             async with self._changed:
                 while True:
-                    rollout = self._best(group_id, min_version=min_version)
-                    if rollout is not None and (continuing or not self._continuing or not group_id):
+                    if not group_id:
+                        rollout = self._beside(prompt_id) or self._best("", min_version=min_version)
+                    elif continuing or not self._continuing:
+                        rollout = self._best(group_id, min_version=min_version)
+                    else:
+                        rollout = None
+                    if rollout is not None:
                         if group_id:
                             rollout.groups.add(group_id)
+                            self._remember(prompt_id, rollout)
                         return rollout
                     await self._changed.wait()
         finally:
             self._continuing -= continuing
             self._notify()
+
+    def over_age(self, rollout: Rollout) -> bool:
+        """See RolloutChoice."""
+        return rollout.lag > self._most_lag
 
     def release(self, rollout: Rollout, group_id: str) -> None:
         """See RolloutChoice."""
@@ -137,9 +167,24 @@ class Rollouts:
             for rollout in self._rollouts.values()
             if rollout.usable
             and rollout.status.serving_version >= min_version
-            and (rollout.free or not group_id)
+            and (not group_id or (rollout.free and self._young(rollout)))
         ]
         return max(usable, key=lambda rollout: (rollout.free, rollout.name), default=None)
+
+    def _beside(self, prompt_id: str) -> Rollout | None:
+        """Return the rollout of the last group of a prompt, if requests can be sent there."""
+        rollout = self._rollouts.get(self._last_rollouts.get(prompt_id, ""))
+        return rollout if rollout is not None and rollout.usable else None
+
+    def _remember(self, prompt_id: str, rollout: Rollout) -> None:
+        self._last_rollouts.pop(prompt_id, None)
+        self._last_rollouts[prompt_id] = rollout.name
+        if len(self._last_rollouts) > REMEMBERED_PROMPTS:
+            del self._last_rollouts[next(iter(self._last_rollouts))]
+
+    def _young(self, rollout: Rollout) -> bool:
+        """Return whether a group that begins here is expected to be young enough at its step."""
+        return rollout.lag <= self._most_lag_for_groups
 
     def _open(self, listed: ListedRollout) -> None:
         channel = self._connect(listed.address)
@@ -190,10 +235,24 @@ class Rollouts:
     def _follow_version(self) -> None:
         """Let `served` follow the newest version that a rollout serves."""
         versions = [each.status.serving_version for each in self._rollouts.values() if each.usable]
-        if versions:
-            self._served.serve(max(versions))
-        else:
+        if not versions:
             self._served.suspend()
+            return
+        self._served.serve(max(versions))
+        for rollout in self._rollouts.values():
+            self._follow_lag(rollout, newest=max(versions))
+
+    def _follow_lag(self, rollout: Rollout, *, newest: int) -> None:
+        """Take the requests of a rollout elsewhere once its tokens are over age."""
+        before = rollout.lag
+        rollout.lag = newest - rollout.status.serving_version if rollout.usable else 0
+        if self.over_age(rollout) and before <= self._most_lag:
+            reason = f"it serves version {rollout.status.serving_version}, and others serve {newest}"
+            self._metrics.count("rollouts_lost_total", reason="outdated")
+            self._log.warning(
+                "a rollout is over age", rollout=rollout.name, groups=len(rollout.groups), reason=reason
+            )
+            _stream_of(rollout).withdraw(f"{reason} (staleness.max_staleness)")
 
     def _notify(self) -> None:
         """Wake up everything that waits for a place."""
@@ -204,6 +263,11 @@ class Rollouts:
     async def _wake(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _stream_of(rollout: Rollout) -> RolloutStream:
+    assert rollout.stream is not None
+    return rollout.stream
 
 
 async def _close(rollout: Rollout) -> None:

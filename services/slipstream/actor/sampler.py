@@ -7,11 +7,23 @@ from slipstream.rpc.errors import SlipstreamError
 
 
 class RolloutsLost(SlipstreamError):
-    """One turn lost all the engines that it may be sampled on."""
+    """One request lost all the engines that it may be sampled on."""
+
+    def __init__(self, message: str, *, engines: int = 1) -> None:
+        super().__init__(message)
+        self.engines = engines
+        """Engines that ended, one after the other, before they had sampled one token of the request."""
 
 
 class SamplingRefused(SlipstreamError):
     """A rollout refuses a request for good; the message says why."""
+
+
+class Samplers(Protocol):
+    """Samplers for requests that need no place, such as those of a judge."""
+
+    def beside(self, prompt_id: str) -> "Sampler":
+        """Return a sampler at the rollout that sampled the last group of a prompt, while that serves."""
 
 
 class Sampler(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 
-from slipstream.actor.sampler import Sampler
+from slipstream.actor.sampler import Samplers
 from slipstream.actor.verifier_client import Scorer
 from slipstream.config import ConfigError
 from slipstream.config.rewards import RewardConfig, SelfJudgeConfig
@@ -25,11 +25,11 @@ class SelfJudge:
     """One configured reward of the kind `self_judge`."""
 
     def __init__(
-        self, config: SelfJudgeConfig, *, sampler: Sampler, tokens: Tokens, metrics: Metrics, key: str
+        self, config: SelfJudgeConfig, *, samplers: Samplers, tokens: Tokens, metrics: Metrics, key: str
     ) -> None:
         """Errors: ConfigError naming `key` for verdicts that begin with the same token."""
         self._config = config
-        self._sampler = sampler
+        self._samplers = samplers
         self._tokens = tokens
         self._metrics = metrics
         self._verdicts = verdict_tokens(config, tokens, key=key)
@@ -49,7 +49,7 @@ class SelfJudge:
             detail = "the question about it does not fit the model's context"
             return self._counted(Outcome.INVALID_ANSWER, 0.0, detail)
         with self._metrics.timing("reward_seconds", reward=self._config.name):
-            right, _ = await self._sampler.weigh(token_ids, self._verdicts)
+            right, _ = await self._samplers.beside(prompt.prompt_id).weigh(token_ids, self._verdicts)
         if not isfinite(right):
             return self._counted(Outcome.ERROR, 0.0, f"the policy's weights give {right} as a probability")
         return self._counted(Outcome.SCORE, right)
@@ -90,14 +90,14 @@ class WithSelfJudges:
 
 
 def with_self_judges(
-    verifier: Scorer, rewards: Sequence[RewardConfig], *, sampler: Sampler, tokens: Tokens, metrics: Metrics
+    verifier: Scorer, rewards: Sequence[RewardConfig], *, samplers: Samplers, tokens: Tokens, metrics: Metrics
 ) -> Scorer:
     """Return a scorer that adds the self-judges among the rewards to the verifier. Errors: ConfigError."""
     judges = [
         (
             index,
             SelfJudge(
-                reward, sampler=sampler, tokens=tokens, metrics=metrics, key=f"rewards.{index}.verdicts"
+                reward, samplers=samplers, tokens=tokens, metrics=metrics, key=f"rewards.{index}.verdicts"
             ),
         )
         for index, reward in enumerate(rewards)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slipstream.actor.sampler import Sampler
+from slipstream.actor.sampler import Samplers
 from slipstream.actor.seeds import stable_seed
 from slipstream.actor.steps import with_token_ends
 from slipstream.actor.transcript import Transcript
@@ -39,7 +39,7 @@ class StepLabels:
         *,
         reward: str,
         seed: int,
-        sampler: Sampler,
+        samplers: Samplers,
         tokens: Tokens,
         sampling: Sampling,
     ) -> None:
@@ -48,7 +48,7 @@ class StepLabels:
         self._stage = stage
         self._reward = reward
         self._seed = seed
-        self._sampler = sampler
+        self._samplers = samplers
         self._tokens = tokens
         self._sampling = sampling
 
@@ -93,12 +93,11 @@ class StepLabels:
         if left < 1:
             return self._right(answer)
         prefix = answer.token_ids[: step.token_end]
+        sampler = self._samplers.beside(prompt.prompt_id)
         seeds = [stable_seed(self._seed, *prompt_token_ids, *prefix, k) for k in range(self._stage.samples)]
         turns = await asyncio.gather(
             *(
-                self._sampler.sample(
-                    prompt_token_ids + prefix, replace(self._sampling, max_tokens=left, seed=seed)
-                )
+                sampler.sample(prompt_token_ids + prefix, replace(self._sampling, max_tokens=left, seed=seed))
                 for seed in seeds
             )
         )
@@ -125,7 +124,7 @@ def with_step_labels(
     scorer: Scorer,
     config: RunConfig,
     *,
-    sampler: Sampler,
+    samplers: Samplers,
     tokens: Tokens,
     sampling: Sampling,
 ) -> Scorer:
@@ -138,7 +137,7 @@ def with_step_labels(
         stage,
         reward=config.evaluation.reward,
         seed=config.seed,
-        sampler=sampler,
+        samplers=samplers,
         tokens=tokens,
         sampling=sampling,
     )

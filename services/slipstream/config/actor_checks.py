@@ -1,12 +1,17 @@
-"""Checks of actors against rollouts: groups against places, and the silence that counts as a loss."""
+"""Checks of actors against rollouts: groups, places, the time of a group, and the silence that is a loss."""
 
+import math
 from collections.abc import Callable, Iterator
 
+from slipstream.config.environments import SingleTurnEnvironment
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
 CHUNKS_OF_SILENCE = 2
 """Least number of a rollout's message intervals in `actor.silence_seconds`."""
+
+BUSY_TOKENS_PER_SECOND = 20.0
+"""Tokens a second that a busy engine may be taken to sample for each request; most sample more."""
 
 
 def places(config: RunConfig) -> int:
@@ -33,6 +38,38 @@ def _groups(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _admission(config: RunConfig) -> Iterator[Problem]:
+    groups, depth = config.learner.groups_per_step, config.staleness.pipeline_depth
+    admitted = (depth + 1) * groups
+    if places(config) > admitted:
+        yield Problem(
+            key="rollout.max_groups",
+            reason=f"the rollouts have {places(config)} places, and at most {admitted} groups are in work "
+            f"(learner.groups_per_step {groups} × (staleness.pipeline_depth {depth} + 1)): places stay empty",
+            remedy="lower it, or raise learner.groups_per_step or staleness.pipeline_depth",
+            severity="note",
+        )
+
+
+def _group_time(config: RunConfig) -> Iterator[Problem]:
+    """Compare the time that a group has with the time that its longest answer takes in a busy engine."""
+    rollout, environment = config.rollout, config.data.environment
+    beside = 0.0 if isinstance(environment, SingleTurnEnvironment) else environment.seconds
+    needed = rollout.max_new_tokens / BUSY_TOKENS_PER_SECOND + beside
+    if rollout.engine == "emulated" or needed <= rollout.group_timeout_seconds:
+        return
+    tools = f" and {beside:g} s beside sampling (data.environment.seconds)" if beside else ""
+    yield Problem(
+        key="rollout.group_timeout_seconds",
+        reason=f"is {rollout.group_timeout_seconds:g} s, and an answer of {rollout.max_new_tokens:,} tokens "
+        f"(rollout.max_new_tokens){tools} takes {needed:,.0f} s in an engine that samples "
+        f"{BUSY_TOKENS_PER_SECOND:g} tokens a second for each request: the longest answers may never be "
+        "finished",
+        remedy=f"set it to {math.ceil(needed)} or more, or lower rollout.max_new_tokens",
+        severity="note",
+    )
+
+
 def _silence(config: RunConfig) -> Iterator[Problem]:
     silence, interval = config.actor.silence_seconds, config.rollout.chunk_seconds
     if silence < CHUNKS_OF_SILENCE * interval:
@@ -44,4 +81,9 @@ def _silence(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-ACTOR_CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (_groups, _silence)
+ACTOR_CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
+    _groups,
+    _admission,
+    _group_time,
+    _silence,
+)

@@ -35,6 +35,8 @@ class Lease:
     group_size: int
     seconds: float
     purpose: Purpose = Purpose.TRAINING
+    engines_lost: int = 0
+    """Engines that the prompt ended under earlier leases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

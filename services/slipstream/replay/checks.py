@@ -33,11 +33,13 @@ def check_named(**names: str) -> None:
             raise InvalidRequest(f"{field} is empty; give the name")
 
 
-def check_fault(fault: str) -> str:
-    """Return the fault, which becomes the name of a counter. Errors: InvalidRequest."""
+def check_fault(fault: str, *, engines_lost: int) -> tuple[str, int]:
+    """Return the fault, which becomes the name of a counter, and the engines lost. Errors: InvalidRequest."""
     if fault and not FAULT.fullmatch(fault):
         raise InvalidRequest(f"fault is {fault!r}; give a word of at most 40 lower-case letters")
-    return fault
+    if engines_lost < 0 or (engines_lost and not fault):
+        raise InvalidRequest(f"engines_lost is {engines_lost} with the fault {fault!r}; name the fault")
+    return fault, engines_lost
 
 
 def check_group_ids(ids: Iterable[str]) -> None:

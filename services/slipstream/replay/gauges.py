@@ -56,7 +56,7 @@ def _log_sweep(swept: Swept, prompts: PromptSource, log: Log) -> None:
         of_training = retired.purpose is Purpose.TRAINING
         prompt = (prompts.training if of_training else prompts.held_out)(retired.index)
         log.error(
-            "prompt retired: three of its leases ended by a fault",
+            "prompt retired after its third fault",
             prompt=prompt.prompt_id,
             group=retired.group_id,
             fault=retired.fault,

@@ -100,8 +100,10 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         check_named(worker_id=request.worker_id)
         check_group_ids(ref.group_id for ref in request.leases)
         leases = [(ref.group_id, ref.lease_epoch) for ref in request.leases]
-        fault = check_fault(request.fault)
-        returned = await self._store.return_leases(request.worker_id, leases, fault=fault)
+        fault, engines_lost = check_fault(request.fault, engines_lost=request.engines_lost)
+        returned = await self._store.return_leases(
+            request.worker_id, leases, fault=fault, engines_lost=engines_lost
+        )
         return pb.ReturnPromptsResponse(returned=returned)
 
     async def InsertGroup(self, request: pb.InsertGroupRequest, context: Any) -> pb.InsertGroupResponse:
@@ -260,6 +262,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             group_size=slot.size,
             seconds=self._with.config.replay.lease_seconds,
             purpose=slot.purpose,
+            engines_lost=slot.engines_lost,
         )
 
     async def _return_slots(self, worker: str, slots: Sequence[Slot]) -> int:

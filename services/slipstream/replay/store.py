@@ -76,7 +76,8 @@ class ReplayStore:
             request.attempt,
         )
         return tuple(
-            Slot(group_id=i.decode(), epoch=e, index=n, size=s, decided=bool(d)) for i, e, n, s, d in leases
+            Slot(group_id=i.decode(), epoch=e, index=n, size=s, decided=bool(d), engines_lost=lost)
+            for i, e, n, s, d, lost in leases
         )
 
     async def renew(
@@ -94,13 +95,15 @@ class ReplayStore:
         )
         return tuple((group_id.decode(), int(epoch)) for group_id, epoch in lost)
 
-    async def return_leases(self, worker: str, leases: Sequence[tuple[str, int]], *, fault: str = "") -> int:
+    async def return_leases(
+        self, worker: str, leases: Sequence[tuple[str, int]], *, fault: str = "", engines_lost: int = 0
+    ) -> int:
         """Return leases, given as (group id, epoch), without groups. Returns how many the worker still held.
 
-        The third fault of a prompt retires it.
+        Each engine that a prompt ended is a fault. The third fault of a prompt retires it.
         """
         flat = [part for lease in leases for part in lease]
-        return int(await self._scripts.call("return", worker, fault, *flat))
+        return int(await self._scripts.call("return", worker, fault, engines_lost, *flat))
 
     async def expire(self) -> Swept:
         """Expire the leases that no heartbeat renewed in time."""

@@ -11,7 +11,8 @@ class Slot:
     """A lease without its prompt.
 
     `index` is the dispatch index, or the index of the held-out prompt in an evaluation. `decided` is true if
-    the curriculum has admitted the prompt before, with this group size.
+    the curriculum has admitted the prompt before, with this group size. `engines_lost`: engines that the
+    prompt ended under earlier leases.
     """
 
     group_id: str
@@ -19,6 +20,7 @@ class Slot:
     index: int
     size: int
     decided: bool
+    engines_lost: int = 0
 
     @property
     def purpose(self) -> Purpose:

@@ -2,10 +2,12 @@
 
     Sample (one stream for each actor)
       reader ─▶ one task for each request ─▶ engine
-      writer ◀── every rollout.chunk_seconds, and when a request ends: new tokens of all requests, status
+      writer ◀── every rollout.chunk_seconds: new tokens of all requests, status
+             ◀── when requests end: their last tokens, status
 
 A place is room for one group: the requests of a group share it. A request of a further group is refused with
-a retry-after hint while all places are taken.
+a retry-after hint while all places are taken. The turns of an episode stay with their prefix cache: a group
+that has had a place gets one for its next turn, also if others have taken all places meanwhile.
 """
 
 import asyncio
@@ -32,6 +34,8 @@ from slipstream.v1 import rollout_pb2_grpc
 
 DRAIN_SECONDS = 2.0
 """Longest wait for the last chunks of a rollout that stops."""
+REMEMBERED_GROUPS = 4096
+"""Groups that have had a place are remembered, up to this number."""
 LARGEST_MESSAGE_BYTES = 4 * 1024 * 1024
 """Chunks that together are larger go out in several messages."""
 
@@ -45,8 +49,6 @@ class _Request:
     sent: int = 0
     """Tokens that have been sent."""
     task: BackgroundTask[None] | None = None
-    last: pb.SampleChunk | None = None
-    """The last chunk, once the request has ended."""
 
 
 class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
@@ -70,6 +72,8 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
         self.log = log
         self._streams: set[_Stream] = set()
         self._groups: Counter[str] = Counter()
+        self._entered: dict[str, None] = {}
+        """Groups that have had a place, the latest last."""
         self._draining = False
         self._all_streams_ended = asyncio.Event()
         self._all_streams_ended.set()
@@ -114,17 +118,25 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
         self._all_streams_ended.clear()
         context.add_done_callback(lambda _: self._end(stream))
         reader = BackgroundTask.begin(stream.read(request_iterator), "reading of an actor's stream", self.log)
+        clock = asyncio.get_running_loop().time
+        chunks_at = clock()
         try:
             while not stream.left:
-                draining = self._draining
-                for message in stream.messages():
+                draining, died = self._draining, self._died.done()
+                if draining:
+                    await _let_finished_requests_end()
+                if draining or died or clock() >= chunks_at:
+                    messages, chunks_at = stream.messages(), clock() + self._chunk_seconds
+                else:
+                    messages = stream.last_messages()
+                for message in messages:
                     yield message
                 if draining:
                     return
-                if self._died.done():
+                if died:
                     raise Unreachable("the engine of this rollout died")
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._chunk_seconds):
+                    async with asyncio.timeout_at(chunks_at):
                         await stream.due.wait()
                 stream.due.clear()
         finally:
@@ -142,7 +154,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
         """Return whether a request of this group may start."""
         if self._draining:
             return False
-        return not group_id or group_id in self._groups or len(self._groups) < self._places_now()
+        return not group_id or group_id in self._entered or len(self._groups) < self._places_now()
 
     def _places_now(self) -> int:
         return self._places.follow(
@@ -159,6 +171,10 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
     def enter(self, group_id: str) -> None:
         """Count a request of a group as running."""
         if group_id:
+            self._entered.pop(group_id, None)
+            self._entered[group_id] = None
+            if len(self._entered) > REMEMBERED_GROUPS:
+                del self._entered[next(iter(self._entered))]
             self._groups[group_id] += 1
             self._metrics.set("groups_running", len(self._groups))
 
@@ -189,12 +205,11 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
             raise
         except ValueError as error:
             return pb.SampleChunk(id=start.id, error=f"the engine refuses the request: {error}")
-        return self.message(start.id, turn.since(request.sent))
+        return sampling_codec.chunk_to_proto(start.id, turn.since(request.sent))
 
-    def message(self, request: int, chunk: Chunk) -> pb.SampleChunk:
-        """Return the message of a chunk that is about to be sent, and count its tokens."""
-        self._metrics.count("tokens_generated_total", len(chunk.token_ids))
-        return sampling_codec.chunk_to_proto(request, chunk)
+    def count_tokens(self, tokens: int) -> None:
+        """Count tokens that are about to be sent."""
+        self._metrics.count("tokens_generated_total", tokens)
 
 
 class _Stream:
@@ -203,6 +218,8 @@ class _Stream:
     def __init__(self, service: RolloutServicer) -> None:
         self._service = service
         self._requests: dict[int, _Request] = {}
+        self._ended: list[pb.SampleChunk] = []
+        """The last chunks of requests that have ended."""
         self.due = asyncio.Event()
         """Set when there is something to send at once."""
         self.left = False
@@ -221,11 +238,21 @@ class _Stream:
             self.due.set()
 
     def messages(self) -> list[pb.SampleResponse]:
-        """Return the chunks that are due, in one message or, if they are large, in several."""
+        """Return the new tokens of all requests, in one message or, if they are large, in several."""
+        return self._messages(self._new_chunks())
+
+    def last_messages(self) -> list[pb.SampleResponse]:
+        """Return the last tokens of the requests that have ended, in as many messages as they need."""
+        return self._messages([])
+
+    def _messages(self, chunks: list[pb.SampleChunk]) -> list[pb.SampleResponse]:
+        ended, self._ended = self._ended, []
+        chunks = [*ended, *chunks]
+        self._service.count_tokens(sum(len(chunk.token_ids) for chunk in chunks))
         status = sampling_codec.rollout_status_to_proto(self._service.status())
         response = pb.SampleResponse(status=status)
         responses, size = [response], 0
-        for chunk in self._chunks():
+        for chunk in chunks:
             chunk_bytes = chunk.ByteSize()
             if size and size + chunk_bytes > LARGEST_MESSAGE_BYTES:
                 response, size = pb.SampleResponse(status=status), 0
@@ -241,48 +268,61 @@ class _Stream:
         for number in list(self._requests):
             self._cancel(number)
 
-    def _chunks(self) -> list[pb.SampleChunk]:
+    def _new_chunks(self) -> list[pb.SampleChunk]:
+        """Return the tokens of running requests that were not sent yet."""
         chunks = []
-        for number, request in list(self._requests.items()):
-            if request.last is not None:
-                chunks.append(request.last)
-                del self._requests[number]
-                continue
+        for number, request in self._requests.items():
             chunk = self._service.sampled(request)
             if chunk.token_ids:
                 request.sent += len(chunk.token_ids)
-                chunks.append(self._service.message(number, chunk))
+                chunks.append(sampling_codec.chunk_to_proto(number, chunk))
         return chunks
 
     def _begin(self, start: pb.StartSampling) -> None:
-        request = _Request(start=start)
         if start.id in self._requests:
-            request.last = pb.SampleChunk(id=start.id, error="a request with this id is running")
+            self._end(pb.SampleChunk(id=start.id, error="a request with this id is running"))
         elif not self._service.takes(start.group_id):
-            request.last = pb.SampleChunk(id=start.id, retry_after_seconds=self._service.chunk_seconds)
+            self._end(pb.SampleChunk(id=start.id, retry_after_seconds=self._service.chunk_seconds))
         else:
             self._service.enter(start.group_id)
+            request = _Request(start=start)
+            self._requests[start.id] = request
             request.task = BackgroundTask.begin(self._run(request), "sampling", self._service.log)
-        self._requests[start.id] = request
-        if request.last is not None:
-            self.due.set()
 
     async def _run(self, request: _Request) -> None:
+        number = request.start.id
         try:
-            request.last = await self._service.run(request)
+            last = await self._service.run(request)
+            if self._requests.pop(number, None) is not None:
+                self._end(last)
         except EngineDied:
-            pass  # `messages` of the stream ends with an error
+            self.due.set()  # the stream ends with an error
         except Exception as error:
-            request.last = pb.SampleChunk(id=request.start.id, error=f"the engine failed: {error}")
+            if self._requests.pop(number, None) is not None:
+                self._end(pb.SampleChunk(id=number, error=f"the engine failed: {error}"))
             raise
         finally:
             self._service.leave(request.start.group_id)
-            self.due.set()
+
+    def _end(self, last: pb.SampleChunk) -> None:
+        """Send the last chunk of a request."""
+        self._ended.append(last)
+        self.due.set()
 
     def _cancel(self, number: int) -> None:
         request = self._requests.pop(number, None)
         if request is not None and request.task is not None:
             request.task.cancel()
+
+
+async def _let_finished_requests_end() -> None:
+    """Let requests whose last output is in this process become last chunks, so that no token of them is lost.
+
+    An engine forgets a request when it has put the output into a queue, and one turn of the event loop later
+    the request's task has taken it out.
+    """
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def _sampling_of(start: pb.StartSampling) -> Sampling:

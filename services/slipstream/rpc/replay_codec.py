@@ -46,6 +46,7 @@ def lease_to_proto(lease: t.Lease) -> pb.Lease:
         group_size=lease.group_size,
         seconds=lease.seconds,
         purpose=PURPOSES[lease.purpose],
+        engines_lost=lease.engines_lost,
     )
 
 
@@ -59,6 +60,7 @@ def lease_from_proto(message: pb.Lease) -> t.Lease:
         group_size=message.group_size,
         seconds=message.seconds,
         purpose=codec.value_of(_PURPOSE_OF, message.purpose, "Lease.purpose"),
+        engines_lost=message.engines_lost,
     )
 
 

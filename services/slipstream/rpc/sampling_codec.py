@@ -1,5 +1,6 @@
 """Conversion between the values of slipstream.records and the messages of rollout.proto."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from slipstream import records as t
@@ -40,25 +41,45 @@ def chunk_to_proto(request: int, chunk: t.Chunk) -> pb.SampleChunk:
     return message
 
 
-def chunk_from_proto(message: pb.SampleChunk) -> t.Chunk:
-    """Message → Chunk, or Turn for the last chunk of a request. Errors: ValueError for a malformed field."""
+def chunks_from_proto(messages: Sequence[pb.SampleChunk]) -> t.Chunk:
+    """All messages of a request so far → one Chunk, or a Turn if the last one ended the request.
+
+    Errors: ValueError for a malformed field.
+    """
+    token_ids: list[int] = []
+    logprobs: list[float] = []
+    spans: list[list[int]] = []  # version, start, end
+    top: t.TopLogprobs | None = None
+    for message in messages:
+        offset = len(token_ids)
+        token_ids.extend(message.token_ids)
+        logprobs.extend(message.logprobs)
+        for span in message.spans:
+            if spans and spans[-1][0] == span.version and spans[-1][2] == offset + span.start:
+                spans[-1][2] = offset + span.end
+            else:
+                spans.append([span.version, offset + span.start, offset + span.end])
+        if message.HasField("top_logprobs"):
+            more = codec.top_logprobs_from_proto(message.top_logprobs)
+            top = more if top is None else top.followed_by(more)
     chunk = t.Chunk(
-        token_ids=tuple(message.token_ids),
-        logprobs=tuple(message.logprobs),
-        spans=codec.spans_from_proto(message.spans),
-        top_logprobs=codec.top_logprobs_from_proto(message.top_logprobs)
-        if message.HasField("top_logprobs")
-        else None,
+        token_ids=tuple(token_ids),
+        logprobs=tuple(logprobs),
+        spans=tuple(t.VersionSpan(version=version, start=start, end=end) for version, start, end in spans),
+        top_logprobs=top,
     )
-    if not message.finish_reason:
-        return chunk
+    return _turn(chunk, messages[-1]) if messages and messages[-1].finish_reason else chunk
+
+
+def _turn(chunk: t.Chunk, last: pb.SampleChunk) -> t.Turn:
+    """Return the tokens of a request that has ended as a turn."""
     return t.Turn(
         token_ids=chunk.token_ids,
         logprobs=chunk.logprobs,
         spans=chunk.spans,
         top_logprobs=chunk.top_logprobs,
-        finish_reason=codec.finish_reason_from_proto(message.finish_reason),
-        routed_experts=codec.routed_experts_from_proto(message.routed_experts)
-        if message.HasField("routed_experts")
+        finish_reason=codec.finish_reason_from_proto(last.finish_reason),
+        routed_experts=codec.routed_experts_from_proto(last.routed_experts)
+        if last.HasField("routed_experts")
         else None,
     )

@@ -221,7 +221,7 @@ TABLE: dict[str, Metric] = {
     ),
     "rollouts_lost_total": Metric(
         kind="counter",
-        help="Rollouts that this actor lost, by reason: drained, or lost without notice.",
+        help="Rollouts that this actor lost, by reason: drained, lost without notice, or outdated.",
         labels=("reason",),
     ),
     "drained_groups_total": Metric(
@@ -312,7 +312,7 @@ TABLE: dict[str, Metric] = {
     ),
     "prompts_retired": Metric(
         kind="gauge",
-        help="Prompts retired because three of their leases ended by a fault, by the last fault.",
+        help="Prompts retired after their third fault, by the last fault.",
         labels=("reason",),
     ),
     "ledger_residual": Metric(kind="gauge", help="Unaccounted groups of the ledger; not 0 means a bug."),

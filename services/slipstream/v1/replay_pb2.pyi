@@ -40,7 +40,7 @@ WORKER_KIND_ACTOR: WorkerKind
 WORKER_KIND_ROLLOUT: WorkerKind
 
 class Lease(_message.Message):
-    __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "group_size", "seconds", "purpose")
+    __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "group_size", "seconds", "purpose", "engines_lost")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DISPATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class Lease(_message.Message):
     GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_LOST_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     lease_epoch: int
     dispatch_index: int
@@ -55,7 +56,8 @@ class Lease(_message.Message):
     group_size: int
     seconds: float
     purpose: Purpose
-    def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., dispatch_index: _Optional[int] = ..., prompt: _Optional[_Union[_types_pb2.Prompt, _Mapping]] = ..., group_size: _Optional[int] = ..., seconds: _Optional[float] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
+    engines_lost: int
+    def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., dispatch_index: _Optional[int] = ..., prompt: _Optional[_Union[_types_pb2.Prompt, _Mapping]] = ..., group_size: _Optional[int] = ..., seconds: _Optional[float] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., engines_lost: _Optional[int] = ...) -> None: ...
 
 class LeasePromptsRequest(_message.Message):
     __slots__ = ("worker_id", "max_prompts", "wait_seconds", "serving_version", "request_id", "attempt")
@@ -106,14 +108,16 @@ class RenewLeasesResponse(_message.Message):
     def __init__(self, lost: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
 
 class ReturnPromptsRequest(_message.Message):
-    __slots__ = ("worker_id", "leases", "fault")
+    __slots__ = ("worker_id", "leases", "fault", "engines_lost")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_LOST_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     leases: _containers.RepeatedCompositeFieldContainer[LeaseRef]
     fault: str
-    def __init__(self, worker_id: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., fault: _Optional[str] = ...) -> None: ...
+    engines_lost: int
+    def __init__(self, worker_id: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., fault: _Optional[str] = ..., engines_lost: _Optional[int] = ...) -> None: ...
 
 class ReturnPromptsResponse(_message.Message):
     __slots__ = ("returned",)

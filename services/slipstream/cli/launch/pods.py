@@ -22,6 +22,7 @@ SERVICE_START_SECONDS = 60.0
 WORK_STOP_SECONDS, SERVICE_STOP_SECONDS = 9.0, 12.0
 LEARNER_STALL_SECONDS = 60.0
 RESTARTS = 3
+HEALTHY_SECONDS = 600.0
 TORCHRUN = "slipstream.learner.torchrun"
 
 
@@ -36,7 +37,9 @@ class PodSpec:
     start_seconds: float = SERVICE_START_SECONDS
     """Longest time from the start to the ready file."""
     restarts: int = RESTARTS
-    """Most restarts after unexpected exits."""
+    """Most restarts after unexpected exits, one after the other."""
+    healthy_seconds: float = HEALTHY_SECONDS
+    """Time that a pod must have been ready for its restarts to count from 0 again."""
     pause_seconds: float = 1.0
     """Pause before the first restart; it doubles with each restart."""
     stop_seconds: float = WORK_STOP_SECONDS

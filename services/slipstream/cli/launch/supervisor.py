@@ -6,11 +6,13 @@
     stop: learner, rollouts and actors together ─▶ (the ledger is read) ─▶ teacher, verifier and replay
 
 Each pod has one task (`_keep`): it waits for the addresses that the pod needs, then for its ready file, then
-for its end. A death before it was ever ready, and every death of the learner, ends the run; others come back.
+for its end. A death before it was ever ready, and every death of the learner, ends the run; others come back,
+up to `restarts` times one after the other. A pod that was ready for `healthy_seconds` has all of them again.
 """
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from slipstream.cli.launch import pods
@@ -94,24 +96,31 @@ class Supervisor:
         """
         for needed in spec.needs:
             await self._announced[needed].wait()
-        for life in range(spec.restarts + 1):
-            status = await self._live(spec)
+        restarts = 0
+        while True:
+            status, ready_seconds = await self._live(spec)
             if status == 0 and spec.works and not spec.name.startswith(pods.ACTOR):
                 self._gone.add(spec.name)
                 return
             process = self.processes[spec.name]
-            if life == spec.restarts:
+            if ready_seconds >= spec.healthy_seconds:
+                restarts = 0
+            if restarts == spec.restarts:
                 self._give_up(spec, process, status)
                 return
-            pause = spec.pause_seconds * 2**life
+            pause = spec.pause_seconds * 2**restarts
+            restarts += 1
             how = f"{spec.name} {ended_how(status)}"
             self._say(
-                f"{how}; starting it again in {pause:g} s ({life + 1} of {spec.restarts}), see {process.log}"
+                f"{how}; starting it again in {pause:g} s ({restarts} of {spec.restarts}), see {process.log}"
             )
             await asyncio.sleep(pause)
 
-    async def _live(self, spec: pods.PodSpec) -> int:
-        """Start a pod, wait for its end and return its status. Only the first start must become ready."""
+    async def _live(self, spec: pods.PodSpec) -> tuple[int, float]:
+        """Start a pod, and wait for its end; return its status, and for how many seconds it was ready.
+
+        Only the first start must become ready.
+        """
         process = self._spawn(spec)
         try:
             address = await process.ready(self._run.ready_file(spec.name), seconds=spec.start_seconds)
@@ -119,11 +128,12 @@ class Supervisor:
             if not self._announced[spec.name].is_set():
                 raise
             process.kill()
-            return await process.ended()
+            return await process.ended(), 0.0
         self.addresses[spec.name] = address
         self._announced[spec.name].set()
         self._say(f"{spec.name} is ready" + (f" at {address}" if address else ""))
-        return await process.ended()
+        ready_at = time.monotonic()
+        return await process.ended(), time.monotonic() - ready_at
 
     def _give_up(self, spec: pods.PodSpec, process: Process, status: int) -> None:
         """Do not restart a pod. Errors: PodFailed unless another pod does the same work."""

@@ -16,6 +16,6 @@ class ActorConfig(Section):
     """Silence of a rollout after which its completions continue on another one."""
     most_engines: int = Field(2, ge=1)
     """Most rollouts that may fail, one after the other, before they have sampled one token of a request. The
-    group is then given up, so that a prompt that ends engines cannot end all of them."""
+    group is then given up. A prompt that has ended three engines, under all its leases, is retired."""
     drain_seconds: float = Field(0.0, ge=0)
     """Time for running groups to finish after SIGTERM; the leases of unfinished groups are returned."""

@@ -2,7 +2,7 @@
 --
 -- requeued ─▶ leases ─▶ buffered ─▶ in_flight ─▶ kept ─▶ (freed)        training, counted in the ledger
 --               ├─▶ (skipped: the lease is counted nowhere else)
---               └─▶ (retired: too many leases of the prompt ended by a fault)
+--               └─▶ (retired: the prompt has too many faults)
 -- evaluation_queue ─▶ evaluation_leases ─▶ (summed up)                  evaluation, never counted in the ledger
 --
 -- A group is in one of these sets, or it is settled. The hash `group:<id>` holds its fields.
@@ -29,7 +29,7 @@ local rollouts = prefix .. 'rollouts'                      -- hash: rollout → 
 
 local REMEMBER_SECONDS = 600  -- a settled group is remembered this long, to recognise a repeated insert
 local NEWS_MILLISECONDS = 500  -- the state of a worker is written at most this often
-local MOST_FAULTS = 3         -- at this number of leases that ended by a fault, the prompt is retired
+local MOST_FAULTS = 3         -- at this number of faults, the prompt is retired
 
 local function group_key(id)
   return prefix .. 'group:' .. id
@@ -107,14 +107,18 @@ local function retire(id, fault)
 end
 
 -- End a lease without a group: its prompt waits for another worker. `fault` is the reason, or nil if the worker
--- returned the lease without a fault.
-local function end_lease(id, why, fault)
+-- returned the lease without a fault. A fault counts as many times as the prompt ended engines, and at least once.
+local function end_lease(id, why, fault, engines_lost)
   local evaluation = is_evaluation(id)
   redis.call('ZREM', evaluation and evaluation_leases or leases, id)
   if not evaluation then
     count(why, 1)
   end
-  if fault and redis.call('HINCRBY', group_key(id), 'faults', 1) >= MOST_FAULTS then
+  engines_lost = engines_lost or 0
+  if engines_lost > 0 then
+    redis.call('HINCRBY', group_key(id), 'engines_lost', engines_lost)
+  end
+  if fault and redis.call('HINCRBY', group_key(id), 'faults', math.max(1, engines_lost)) >= MOST_FAULTS then
     retire(id, fault)
   elseif evaluation then
     redis.call('ZADD', evaluation_queue, redis.call('HGET', evaluation_key(id), 'version'), id)

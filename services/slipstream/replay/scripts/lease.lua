@@ -2,8 +2,9 @@
 --   request id (empty: the request is not repeated if its response is lost), attempt
 -- The leases of an earlier attempt of the same request come first, under new epochs: so the earlier attempt, when it
 -- ends late, cannot return them. An attempt that is older than the latest one gets nothing.
--- Returns {id, epoch, index, size, 1 if the curriculum has decided before} for each lease: evaluations first, then
--- training prompts by dispatch index. A prompt about which the curriculum has decided keeps its group size.
+-- Returns {id, epoch, index, size, 1 if the curriculum has decided before, engines that the prompt ended} for each lease:
+-- evaluations first, then training prompts by dispatch index. A prompt about which the curriculum has decided keeps its
+-- group size.
 local worker, wanted, serving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local request, attempt = prefix .. 'request:' .. ARGV[8], tonumber(ARGV[9])
 local repeatable = ARGV[8] ~= ''
@@ -22,7 +23,8 @@ local function grant(set, id, index, size)
   if repeatable then
     redis.call('HSET', request, id, attempt .. ' ' .. epoch)
   end
-  granted[#granted + 1] = {id, epoch, index, size, decided and 1 or 0}
+  local engines_lost = tonumber(redis.call('HGET', group_key(id), 'engines_lost') or '0')
+  granted[#granted + 1] = {id, epoch, index, size, decided and 1 or 0, engines_lost}
 end
 
 local function grant_again()
