@@ -40,8 +40,8 @@ class Shares:
     def draw(self, number: int) -> tuple[int, int]:
         """Return the source of a draw, and the position in the source; both count from 0."""
         round_, within = divmod(number, self._period)
-        while len(self._sources) <= within:
-            self._append()
+        for now in range(len(self._sources) + 1, within + 2):
+            self._append(now)
         source = self._sources[within]
         return source, round_ * self._weights[source] + self._positions[within]
 
@@ -50,10 +50,13 @@ class Shares:
         one if all shares are equal."""
         return self._window(source, position)[0] - 1
 
-    def _append(self) -> None:
-        now = len(self._sources) + 1
-        released = (s for s, (release, _) in enumerate(self._windows) if release <= now)
-        source = min(released, key=lambda s: self._windows[s][1])
+    def _append(self, now: int) -> None:
+        """Take the source of the draw `now`, counted from 1. A loop, because a resume makes a million of
+        these."""
+        source, earliest = -1, 0
+        for place, (release, deadline) in enumerate(self._windows):
+            if release <= now and (source < 0 or deadline < earliest):
+                source, earliest = place, deadline
         self._sources.append(source)
         self._positions.append(self._counts[source])
         self._counts[source] += 1
