@@ -49,6 +49,13 @@ def share_by_age(title: str, description: str, name: str, *, width: int = 8) -> 
     return lines(title, description, query, unit="percentunit", width=width, low=0)
 
 
+def source_share(kind: str) -> str:
+    """Share of each source of a mixture in the groups of a kind."""
+    labels = f'kind="{kind}"'
+    whole = rate("source_groups_total", labels, over=STEPS)
+    return f"{rate('source_groups_total', labels, by='source', over=STEPS)} / on () group_left () {whole}"
+
+
 CLIPPING = Row(
     title="Clipping",
     panels=[
@@ -365,9 +372,54 @@ CRITIC = Row(
     ],
 )
 
+SOURCES = Row(
+    title="Sources of a mixture",
+    panels=[
+        lines(
+            "Reward by source",
+            "Mean of each reward over the completions of each source generated since the previous step.",
+            Query(expr=largest("source_reward_mean", by="source, reward"), legend="{{source}}, {{reward}}"),
+            unit="short",
+        ),
+        lines(
+            "Accuracy by source",
+            "Held-out accuracy of each source after each evaluation.",
+            Query(expr=largest("source_held_out_accuracy", by="source"), legend="{{source}}"),
+            unit="short",
+        ),
+        lines(
+            "Groups by source",
+            "Share of each source in the groups with a score, and in those that were trained on.",
+            Query(expr=source_share("generated"), legend="{{source}}, generated"),
+            Query(expr=source_share("trained"), legend="{{source}}, trained"),
+            unit="percentunit",
+            low=0,
+        ),
+        lines(
+            "Groups of equal rewards by source",
+            "Share of the groups of each source, generated since the previous step, whose rewards are all "
+            "equal.",
+            Query(expr=largest("source_unvaried_share", by="source"), legend="{{source}}"),
+            unit="percentunit",
+            width=12,
+            low=0,
+            high=1,
+        ),
+        lines(
+            "Truncated completions by source",
+            "Share of the completions of each source in the last batch that used all their tokens.",
+            Query(expr=largest("source_truncated_share", by="source"), legend="{{source}}"),
+            unit="percentunit",
+            width=12,
+            low=0,
+            high=1,
+        ),
+    ],
+)
+
 BOARD = Board(
     name="losses",
     title="Losses",
     description="What the objective does with old tokens, how far the policy has moved, whether it learns.",
-    rows=[CLIPPING, RATIO, DIVERGENCE, POLICY, TEACHER, REWARDS, CRITIC],
+    rows=[CLIPPING, RATIO, DIVERGENCE, POLICY, TEACHER, REWARDS, SOURCES, CRITIC],
 )

@@ -1,10 +1,12 @@
-"""Places at one fake engine, for tests of the actor without rollouts."""
+"""Places at one fake engine, and the environments of a run, for tests of the actor without rollouts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from slipstream.actor.environment import BoundEnvironment, Environment, EpisodeBounds
 from slipstream.actor.sampler import Sampler
+from slipstream.config.sources import BySource
 from slipstream.records import NO_VERSION
 
 
@@ -18,6 +20,12 @@ class OneSampler:
     def beside(self, prompt_id: str) -> Sampler:
         self.prompts.append(prompt_id)
         return self._sampler
+
+
+def alone(environment: Environment, *, max_tokens: int) -> BySource[BoundEnvironment]:
+    """Return the environments of a run with one source."""
+    bounds = EpisodeBounds(max_tokens=max_tokens)
+    return BySource({"": BoundEnvironment(environment=environment, bounds=bounds)})
 
 
 class FakePlaces:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import grpc
 import pytest
-from actor.fakes import FakePlaces
+from actor.fakes import FakePlaces, alone
 from rollout.fakes import (
     FakeEngine,
     FakeReplay,
@@ -94,7 +94,7 @@ async def start_actor(
         actor = Actor(
             sampler=GroupSampler(
                 worker_id="w",
-                environment=SingleTurn(),
+                environments=alone(SingleTurn(), max_tokens=8),
                 tokens=TOKENS,
                 scorer=VerifierClient(channel, config.verifier, rewards=config.rewards),
                 sampling=Sampling(temperature=1.0, max_tokens=8, top_logprobs=top_logprobs),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from actor.fakes import alone
 from actor.rollout_servers import Fleet, answer, fleet, logprob
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from slipstream.actor.environment_rewards import EnvironmentRewards
 from slipstream.actor.episode_run import WITHHELD, Played, run_episode
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.sampler import RolloutsLost, Sampler
+from slipstream.config.sources import BySource
 from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.tiny import make_tokenizer
@@ -358,9 +360,11 @@ async def group_of(environment: Environment, engine: Sampler) -> tuple[Group, Ve
     verifier, metrics = Verifier(), Metrics()
     sampler = GroupSampler(
         worker_id="w",
-        environment=environment,
+        environments=alone(environment, max_tokens=24),
         tokens=TOKENS,
-        scorer=EnvironmentRewards(verifier, config.rewards, metrics=metrics, keeps_steps=False),
+        scorer=EnvironmentRewards(
+            verifier, config.rewards, metrics=metrics, keeps_steps=BySource({"": False})
+        ),
         sampling=Sampling(temperature=1.0, max_tokens=24),
         metrics=metrics,
         log=Log(pod="w"),

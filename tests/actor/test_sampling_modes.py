@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import grpc
 import pytest
-from actor.fakes import FakePlaces
+from actor.fakes import FakePlaces, alone
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout.fakes import (
@@ -250,7 +250,7 @@ async def run_actor(
         actor = Actor(
             sampler=GroupSampler(
                 worker_id="w",
-                environment=SingleTurn(),
+                environments=alone(SingleTurn(), max_tokens=80),
                 tokens=TOKENS,
                 scorer=VerifierClient(channel, config.verifier, rewards=config.rewards),
                 sampling=Sampling(temperature=1.0, max_tokens=80),

@@ -73,6 +73,27 @@ async def test_the_reward_of_a_self_judge_has_its_configured_position() -> None:
 
 
 @scenario
+async def test_a_self_judge_applies_to_its_sources_and_has_its_position_among_their_rewards() -> None:
+    class OfSums(Verifier):
+        """Scores as a verifier whose reward applies to the source sums only."""
+
+        async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+            scored = await super().score(prompt, completions)
+            return [replace(each, rewards=()) for each in scored] if prompt.source != "sums" else scored
+
+    of = [{"kind": "addition", "name": "sums"}, {"kind": "addition", "name": "judged"}]
+    first = {**VERIFIED, "when": {"source": ["sums"]}}
+    last = {**SELF, "name": "last", "kind": "self_judge", "when": {"source": ["judged"]}}
+    rewards = run_of(first, {**SELF}, last, data={"kind": "mixture", "of": of}).rewards
+    judges = with_self_judges(OfSums(), rewards, sampler=FakeEngine(), tokens=TOKENS, metrics=Metrics())
+    names = {}
+    for source in ("sums", "judged"):
+        (scored,) = await judges.score(replace(PROMPT, source=source), [completion("3")])
+        names[source] = [reward.name for reward in scored.rewards]
+    assert names == {"sums": ["exact_match", "self_judge"], "judged": ["self_judge", "last"]}
+
+
+@scenario
 async def test_withheld_completions_are_not_judged() -> None:
     engine = FakeEngine()
     given = await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics(), broken=["4"]).score(

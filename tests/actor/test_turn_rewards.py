@@ -14,6 +14,7 @@ from slipstream.actor.environment_rewards import EnvironmentRewards
 from slipstream.actor.steps import with_token_ends
 from slipstream.algorithms import gae
 from slipstream.algorithms.spec import Grpo, Shaping
+from slipstream.config.sources import BySource
 from slipstream.learner.batches.batch import make_sequences, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.training.rewards import batch_rewards
@@ -41,7 +42,9 @@ def turns(*sizes: int) -> list[Turn]:
 async def scored(*completions: Completion) -> Group:
     """The group as replay gets it and the learner reads it."""
     config = small_config(data={"kind": "addition", "environment": CUSTOM}, rewards=REWARDS)
-    scorer = EnvironmentRewards(Verifier(), config.rewards, metrics=Metrics(), keeps_steps=False)
+    scorer = EnvironmentRewards(
+        Verifier(), config.rewards, metrics=Metrics(), keeps_steps=BySource({"": False})
+    )
     group = Group(
         group_id="g",
         lease_epoch=1,
@@ -173,7 +176,9 @@ async def test_the_verifier_s_steps_do_not_count_beside_an_environment() -> None
     for environment, kept in ((CUSTOM, 0), ({"kind": "single_turn"}, 1)):
         rewards = REWARDS if environment is CUSTOM else REWARDS[1:]
         config = small_config(data={"kind": "addition", "environment": environment}, rewards=rewards)
-        scorer = EnvironmentRewards(Stepping(), config.rewards, metrics=Metrics(), keeps_steps=bool(kept))
+        scorer = EnvironmentRewards(
+            Stepping(), config.rewards, metrics=Metrics(), keeps_steps=BySource({"": bool(kept)})
+        )
         (completion,) = await scorer.score(prompt(), [(await played_by(play)).completion])
         assert len(completion.rewards[-1].steps) == kept
 

@@ -56,6 +56,10 @@ KEYED = "{name: judge, url: https://judge.example/v1, model: m, api_key_file: /r
 CALLS_PYTHON = (
     f"{TINY_RUN}data: {{kind: addition, environment: {{kind: chat_tools, tools: [{{kind: python}}]}}}}\n"
 )
+MIXES_PYTHON = (
+    f"{TINY_RUN}data: {{kind: mixture, of: [{{kind: addition}}, "
+    "{kind: sort_digits, environment: {kind: chat_tools, tools: [{kind: python}]}}]}\n"
+)
 DISTILS = f"{TINY_RUN}algorithm: {{distillation: {{}}}}\n"
 TAUGHT = f"{DISTILS}teacher: {{path: /models/teacher}}\n"
 ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
@@ -324,6 +328,7 @@ CASES: tuple[tuple[Values, str], ...] = (
     (rewarded("{name: r, kind: custom, entry_point: mine}"), "is the entry point mine"),
     (rewarded("{name: code_tests}", runtimeClassName="gvisor"), "[rlimits, seccomp, gvisor]"),
     ({**run(CALLS_PYTHON), "verifier": {"runtimeClassName": "gvisor"}}, "[rlimits, seccomp, gvisor]"),
+    ({**run(MIXES_PYTHON), "verifier": {"runtimeClassName": "gvisor"}}, "[rlimits, seccomp, gvisor]"),
     (
         {"verifier": {"code": {"a.py": ""}, "extraEnv": [{"name": "PYTHONPATH", "value": "/a"}]}},
         "verifier.extraEnv sets PYTHONPATH",

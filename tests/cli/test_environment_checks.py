@@ -118,11 +118,10 @@ def test_the_old_key_is_named_with_its_successor() -> None:
         parse_config({"rollout": {"environment": "single_turn"}})
 
 
-def test_the_parts_of_a_mixture_share_one_environment() -> None:
+def test_the_answers_of_a_judging_task_have_no_environment() -> None:
     part = {"kind": "addition", "environment": {"kind": "custom", "function": "module:Name"}}
-    for data in ({"kind": "mixture", "of": [part, part]}, {"kind": "judging", "of": part}):
-        with pytest.raises(ConfigError, match=r"move it to data\.environment"):
-            parse_config({"data": data})
+    with pytest.raises(ConfigError, match=r"move it to data\.environment"):
+        parse_config({"data": {"kind": "judging", "of": part}})
 
 
 TOOLS = """

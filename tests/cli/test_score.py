@@ -37,6 +37,24 @@ def rows_of(folder: Path, *rows: Any, columns: tuple[str, ...] = ()) -> list[Row
     return list(read_rows(a_file(folder, *rows), column_names(list(columns))))
 
 
+def test_a_reward_with_a_condition_scores_the_rows_of_its_source(tmp_path: Path) -> None:
+    run = tmp_path / "run.yaml"
+    run.write_text(
+        "data: {kind: mixture, of: [{kind: addition, name: sums}, {kind: sort_digits, name: sorting}]}\n"
+        "rewards:\n"
+        "  - {name: exact_match, when: {source: [sums]}}\n"
+        "  - {name: digits, kind: format, pattern: '[0-9]+'}\n"
+    )
+    row = {"prompt": "1+1=", "answer": "2", "completion": "2"}
+    file = a_file(tmp_path, {**row, "source": "sums"}, {**row, "source": "sorting"}, row)
+    done = score(file, "--config", str(run))
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["scores"] for line in lines] == [{"exact_match": 1.0, "digits": 1.0}, {"digits": 1.0}]
+    assert "exact_match: mean 1.0000 of 1" in done.stderr
+    assert "rows.jsonl:3: Score: the prompt is of the source ''" in done.stderr
+    assert done.returncode == 1
+
+
 def test_scores_go_to_standard_output_and_the_summary_beside_them(tmp_path: Path) -> None:
     file = a_file(
         tmp_path,

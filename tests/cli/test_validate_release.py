@@ -168,6 +168,7 @@ def limits(memory: str) -> dict[str, Any]:
     return {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": memory}}
 
 
+TOOLS = {"kind": "chat_tools", "tools": [{"kind": "python", "memory_mib": 2048}]}
 CASES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {
@@ -192,6 +193,16 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"rewards": [{"name": "code_tests", "memory_mib": 2048}]},
         {},
         "rewards.0.memory_mib: is 2048, and a verifier may have 2048 MiB in all",
+    ),
+    (
+        {
+            "data": {
+                "kind": "mixture",
+                "of": [{"kind": "addition"}, {"kind": "sort_digits", "environment": TOOLS}],
+            }
+        },
+        {},
+        "memory_mib of the tool python: is 2048, and a verifier may have 2048 MiB in all",
     ),
     (
         {"data": {"kind": "hub", "id": "org/sums"}},

@@ -64,6 +64,8 @@ def test_too_little_room_for_programs_is_told() -> None:
 
 
 TOOLS = {"kind": "chat_tools", "tools": [{"kind": "python", "memory_mib": 65_536}]}
+MIXED = {"kind": "mixture", "of": [{"kind": "addition"}, {"kind": "sort_digits", "environment": TOOLS}]}
+"""Only its second source has the tool."""
 
 
 def test_the_tool_python_needs_the_walls_and_the_room_of_its_programs() -> None:
@@ -73,11 +75,12 @@ def test_the_tool_python_needs_the_walls_and_the_room_of_its_programs() -> None:
     async def walls() -> Report:
         return Report(active=("rlimits", "seccomp", "landlock"))
 
-    tree = {"data": {"kind": "addition", "environment": TOOLS}, "verifier": {"workers": 1024}}
-    (wall,) = refusals(parse_config(tree), bare)
-    assert wall["key"] == "verifier.isolation.require"
-    (room,) = refusals(parse_config(tree), walls)
-    assert room["reason"].startswith("1024 programs at a time of 65536 MiB need")
+    for data in ({"kind": "addition", "environment": TOOLS}, MIXED):
+        tree = {"data": data, "verifier": {"workers": 1024}}
+        (wall,) = refusals(parse_config(tree), bare)
+        assert wall["key"] == "verifier.isolation.require"
+        (room,) = refusals(parse_config(tree), walls)
+        assert room["reason"].startswith("1024 programs at a time of 65536 MiB need")
 
 
 def test_validation_asks_the_verifier_about_the_tool_python_alone() -> None:
@@ -91,9 +94,10 @@ def test_validation_asks_the_verifier_about_the_tool_python_alone() -> None:
             "left": 0,
         }
 
-    config = parse_config({"data": {"kind": "addition", "environment": TOOLS}})
-    (problem,) = check_verifier(config, if_missing="note", ask=ask)
-    assert (problem.key, len(asked)) == ("verifier.workers", 1)
+    for number, data in enumerate([{"kind": "addition", "environment": TOOLS}, MIXED], start=1):
+        config = parse_config({"data": data})
+        (problem,) = check_verifier(config, if_missing="note", ask=ask)
+        assert (problem.key, len(asked)) == ("verifier.workers", number)
 
 
 def test_a_ground_truth_that_only_the_parser_rejects_is_named_with_its_prompt() -> None:

@@ -27,7 +27,7 @@ QUICK = (
     "learner.checkpoint.every_steps=5",
 )
 # One with a critic, corrections that mask, a reference, a curriculum and a teacher; one with routers that
-# drops groups.
+# drops groups, and with two sources.
 CRITIC = (
     "staleness.max_staleness=2",
     "algorithm={preset: grpo, advantage: {kind: gae}, objective: {kind: ppo_clip, clip_low: 0.2, "
@@ -38,6 +38,7 @@ CRITIC = (
 ROUTERS = (
     "staleness.max_staleness=1",
     "model.tiny.experts=4",
+    "data={kind: mixture, of: [{kind: addition, digits: 1, share: 2}, {kind: sort_digits, length: 2}]}",
     "algorithm={preset: grpo, objective: {kind: rspo}, correction: {kind: tis}}",
 )
 RELEASES = {"critic": CRITIC, "routers": ROUTERS}

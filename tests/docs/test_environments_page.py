@@ -12,8 +12,10 @@ from docs.test_verifier_pages import blocks, table
 from rollout.fakes import prompt, scenario, turn
 from slipstream.actor.environment import Episode, EpisodeBounds
 from slipstream.actor.episode_run import Played, run_episode
+from slipstream.cli.__main__ import main
 from slipstream.cli.checks.environment import check_environment
-from slipstream.config import parse_config
+from slipstream.cli.source_table import source_table
+from slipstream.config import load_config, parse_config
 from slipstream.config.checks import check_config
 from slipstream.config.openenv import VALUES
 from slipstream.learner.policy.tiny import make_tokenizer
@@ -70,6 +72,26 @@ def test_the_configuration_of_rewards_by_turn_is_valid() -> None:
     (by_turn,) = [each for each in others if "supervision" in each.get("algorithm", {})]
     problems = check_config(parse_config({**section, **by_turn}))
     assert [str(problem) for problem in problems if problem.severity == "error"] == []
+
+
+def test_the_mixture_of_the_page_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, *_ = blocks(PAGE, "python")
+    (tmp_path / "my_environments.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    (section,) = [text for text in blocks(PAGE, "yaml") if "kind: mixture" in text]
+    config = parse_config(yaml.safe_load(section))
+    problems = [*check_config(config), *check_environment(config)]
+    assert [str(problem) for problem in problems if problem.severity == "error"] == []
+
+
+def test_the_page_shows_the_table_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    example = ROOT / "examples/mixture.yaml"
+    table = "\n".join(source_table(load_config(example)))
+    assert f"```\n{table}\n```" in PAGE
+    assert main(["validate", str(example)]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {line}\n" in printed for line in table.splitlines())
+    assert "note:" not in printed
 
 
 def test_the_configuration_of_openenv_is_valid_but_for_its_program() -> None:

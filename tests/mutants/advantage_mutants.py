@@ -5,6 +5,7 @@ from typing import Final
 from mutants.mutant import Mutant
 
 _ADVANTAGES: Final = ("test_advantages.py", "test_advantages_properties.py")
+_SOURCES: Final = ("test_sources.py",)
 _GAE: Final = ("test_gae.py", "test_process_rewards.py")
 _CRITIC: Final = ("test_critic.py",)
 _SHAPING: Final = ("test_shaping.py", "test_shaping_diversity.py")
@@ -181,8 +182,15 @@ ADVANTAGE_MUTANTS: Final = (
     _advantage(
         "rewards: components not weighed",
         "completions.py",
-        "(self.reward_BN * self.weight_N).sum(dim=1)",
-        "self.reward_BN.sum(dim=1)",
+        "component_sum(self.reward_BN * self.weight_N)",
+        "component_sum(self.reward_BN)",
+    ),
+    _advantage(
+        "sources: what does not apply counts",
+        "completions.py",
+        "torch.where(applies_BN, reward_BN, 0.0)",
+        "reward_BN",
+        _SOURCES,
     ),
     _advantage(
         "ema: the baseline is added",

@@ -14,6 +14,7 @@ _TOKEN_BASELINE: Final = ("test_token_baseline_step.py",)
 _CLIP_COV: Final = ("test_clip_cov_step.py",)
 _CRITIC: Final = ("test_critic.py",)
 _SEGMENTS: Final = ("test_segments.py",)
+_SOURCES: Final = ("test_sources.py",)
 
 
 def _learner(name: str, file: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:
@@ -24,8 +25,8 @@ def _step(name: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Muta
     return _learner(name, "training/step.py", old, new, tests)
 
 
-def _rewards(name: str, old: str, new: str) -> Mutant:
-    return _learner(name, "training/rewards.py", old, new)
+def _rewards(name: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:
+    return _learner(name, "training/rewards.py", old, new, tests)
 
 
 def _gradients(name: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:
@@ -120,6 +121,10 @@ LEARNER_MUTANTS: Final = (
         "rewards: withheld answers are 0", "return [math.nan] * len(weights)", "return [0.0] * len(weights)"
     ),
     _rewards("rewards: one baseline for all tasks", "group.prompt.task for", '"all" for'),
+    _rewards("sources: one baseline for all sources", "group.prompt.source or ", "", _SOURCES),
+    _rewards(
+        "sources: an absent component applies", "completion.withheld or name in names", "True", _SOURCES
+    ),
     _advantages(
         "advantages: equal answers each count in full",
         ".to(row.shares_B.device) * row.shares_B for",

@@ -1,5 +1,7 @@
 """Mixtures take each task in turn; questions for a judge say truly which answers are right."""
 
+from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -29,10 +31,11 @@ def test_a_mixture_takes_each_task_in_turn_and_each_prompt_of_it_in_order() -> N
         make_source(mixture(SORTING, SORTING).of[0], seed=3),
     )
     assert [source.training(i) for i in range(6)] == [
-        made for i in range(3) for made in (first.training(i), second.training(i))
+        replace(made, source=made.task) for i in range(3) for made in (first.training(i), second.training(i))
     ]
-    assert source.held_out(5) == second.held_out(2)
-    assert source.demonstration(4) == first.demonstration(2)
+    assert source.held_out(5) == replace(second.held_out(2), source="sort_digits")
+    prompt, text = first.demonstration(2)
+    assert source.demonstration(4) == (replace(prompt, source="addition"), text)
     assert first.held_out_size is not None
     assert second.held_out_size is not None
     assert source.held_out_size == 2 * min(first.held_out_size, second.held_out_size)
@@ -50,6 +53,36 @@ def test_a_mixture_with_a_task_that_a_reward_cannot_score_is_refused() -> None:
         {"data": data, "rewards": [{"name": "countdown"}], "evaluation": {"reward": "countdown"}}
     )
     assert "cannot judge answers of the data `addition`" in str(check_config(config)[0])
+
+
+def test_a_mixture_resumes_each_source_at_the_prompt_where_it_was() -> None:
+    data = mixture(
+        {**ADDITION, "share": 0.7}, {**SORTING, "share": 0.2, "name": "sorting"}, {**SORTING, "share": 0.1}
+    )
+    uninterrupted = list(map(make_source(data, seed=3).training, range(60)))
+    for stop in (1, 17, 40):
+        assert list(map(make_source(data, seed=3).training, range(stop, 60))) == uninterrupted[stop:]
+    alone = make_source(data.of[1], seed=3)
+    of_source = [prompt for prompt in uninterrupted if prompt.source == "sorting"]
+    assert len(of_source) in (11, 12, 13)
+    assert [prompt.text for prompt in of_source] == [alone.training(i).text for i in range(len(of_source))]
+
+
+def test_prompt_ids_differ_between_sources_with_the_same_prompts() -> None:
+    source = make_source(mixture(ADDITION, ADDITION, {**ADDITION, "name": "sums"}), seed=3)
+    prompts = [source.training(i) for i in range(3)]
+    assert [prompt.source for prompt in prompts] == ["addition", "addition_2", "sums"]
+    assert len({prompt.text for prompt in prompts}) == 1
+    assert len({prompt.prompt_id for prompt in prompts}) == 3
+
+
+def test_held_out_prompts_have_the_shares_and_end_before_a_source_repeats() -> None:
+    source = make_source(mixture({**ADDITION, "share": 3}, SORTING), seed=0)
+    size = source.held_out_size or 0
+    prompts = [source.held_out(i) for i in range(size)]
+    assert len({prompt.prompt_id for prompt in prompts}) == size
+    shares = Counter(prompt.source for prompt in prompts)
+    assert abs(shares["addition"] - 0.75 * size) < 1
 
 
 @pytest.mark.parametrize("of", [[ADDITION], [{"kind": "mixture", "of": [ADDITION, SORTING]}, ADDITION]])

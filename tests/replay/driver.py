@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig, parse_config
+from slipstream.prompts import PromptSource
 from slipstream.records import Completion, FinishReason, Group, Ledger, Outcome, Prompt, Reward, VersionSpan
 from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.connection import Scripts
@@ -299,6 +300,7 @@ def run_config(
     group_size: int = 2,
     lease_seconds: float = 60.0,
     name: str | None = None,
+    **sections: Any,
 ) -> RunConfig:
     """Return the configuration of a run with keys of its own, small enough to count by hand."""
     return parse_config(
@@ -308,16 +310,22 @@ def run_config(
             "learner": {"groups_per_step": per_step},
             "rollout": {"group_size": group_size},
             "replay": {"lease_seconds": lease_seconds},
+            **sections,
         }
     )
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    redis_url: str, config: RunConfig, *, shaping: Shaping | None = None, distinct: int | None = None
+    redis_url: str,
+    config: RunConfig,
+    *,
+    shaping: Shaping | None = None,
+    distinct: int | None = None,
+    source: PromptSource | None = None,
 ) -> AsyncIterator[Driver]:
-    """Start a replay service on port 0, and yield a driver for it."""
-    stop, metrics, prompts = asyncio.Event(), Metrics(), MadeUpPrompts(distinct)
+    """Start a replay service on port 0, and yield a driver for it. `source`: None for made-up prompts."""
+    stop, metrics, prompts = asyncio.Event(), Metrics(), source or MadeUpPrompts(distinct)
     log = Log(pod="replay", level="debug", stream=io.StringIO())
     async with connected(redis_url, config) as scripts:
         limits = replace(limits_of(config), shaping=shaping or Shaping())

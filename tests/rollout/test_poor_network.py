@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actor.fakes import FakePlaces
+from actor.fakes import FakePlaces, alone
 from embedded_redis import embedded_redis
 from faults.fault import NO_FAULT, Fault
 from faults.tcp_proxy import tcp_proxy
@@ -169,7 +169,7 @@ def actor_of(name: str, channel: Any, scoring: Any, member: Served, config: RunC
     return Actor(
         sampler=GroupSampler(
             worker_id=name,
-            environment=SingleTurn(),
+            environments=alone(SingleTurn(), max_tokens=4),
             tokens=TOKENS,
             scorer=VerifierClient(scoring, config.verifier, rewards=config.rewards),
             sampling=Sampling(temperature=1.0, max_tokens=4),

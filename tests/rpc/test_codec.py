@@ -44,6 +44,7 @@ def prompts(draw: st.DrawFn) -> Prompt:
         text="" if messages else draw(TEXTS) + "?",
         messages=tuple(messages),
         fields=draw(st.dictionaries(TEXTS, TEXTS, max_size=3)),
+        source=draw(TEXTS),
     )
 
 

@@ -36,10 +36,15 @@ class Run:
     """One `slipstream run`; every wait is bounded and shows the output when it fails."""
 
     def __init__(
-        self, directory: Path, *arguments: str, steps: int, program: Sequence[str] = SLIPSTREAM_RUN
+        self,
+        directory: Path,
+        *arguments: str,
+        steps: int,
+        program: Sequence[str] = SLIPSTREAM_RUN,
+        base: str = BASE,
     ) -> None:
         config = directory / "run.yaml"
-        config.write_text(BASE, encoding="utf-8")
+        config.write_text(base, encoding="utf-8")
         settings = [
             f"learner.steps={steps}",
             f"runs_dir={directory / 'runs'}",
@@ -135,9 +140,9 @@ class Run:
 
 
 @contextmanager
-def running(directory: Path, *arguments: str, steps: int) -> Iterator[Run]:
+def running(directory: Path, *arguments: str, steps: int, base: str = BASE) -> Iterator[Run]:
     """A run that is ended with the block, whatever happens in it."""
-    run = Run(directory, *arguments, steps=steps)
+    run = Run(directory, *arguments, steps=steps, base=base)
     try:
         yield run
     finally:

@@ -9,12 +9,11 @@ from random import Random
 import grpc
 
 from slipstream.actor.directory import keep_looking
-from slipstream.actor.environment import Environment
+from slipstream.actor.environment import BoundEnvironment
 from slipstream.actor.environment_rewards import EnvironmentRewards
-from slipstream.actor.environments import EnvironmentResources, open_environment
+from slipstream.actor.environments import EnvironmentResources, open_environments
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.loop import Actor
-from slipstream.actor.own_environment import episode_bounds
 from slipstream.actor.replay_client import ReplayClient
 from slipstream.actor.reward_log import RewardLog
 from slipstream.actor.rollouts import Rollouts
@@ -29,6 +28,7 @@ from slipstream.actor.step_labels import label_stage, with_step_labels
 from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config import RunConfig
 from slipstream.config.sections.run import EvaluationConfig
+from slipstream.config.sources import BySource, by_source
 from slipstream.config.stages import SampledStage
 from slipstream.records import Sampling
 from slipstream.rpc.channel import open_channel
@@ -60,9 +60,9 @@ async def main(pod: Pod) -> None:
         config=config, tokens=tokens, verifier=verifier, metrics=pod.metrics, log=pod.log
     )
     try:
-        async with open_environment(config.data.environment, resources) as environment:
+        async with open_environments(resources) as environments:
             actor = Actor(
-                sampler=make_group_sampler(pod, rollouts, verifier, environment, tokens),
+                sampler=make_group_sampler(pod, rollouts, verifier, environments, tokens),
                 places=rollouts,
                 replay=client,
                 served=served,
@@ -84,7 +84,11 @@ async def main(pod: Pod) -> None:
 
 
 def make_group_sampler(
-    pod: Pod, rollouts: Rollouts, verifier: grpc.aio.Channel, environment: Environment, tokens: Tokens
+    pod: Pod,
+    rollouts: Rollouts,
+    verifier: grpc.aio.Channel,
+    environments: BySource[BoundEnvironment],
+    tokens: Tokens,
 ) -> GroupSampler:
     """Wire what turns a lease into a scored group."""
     config = pod.config
@@ -111,16 +115,11 @@ def make_group_sampler(
         scorer,
         config.rewards,
         metrics=pod.metrics,
-        keeps_steps=not config.data.environment.has_turns,
+        keeps_steps=by_source(config, lambda source: not source.environment.has_turns),
     )
     return GroupSampler(
         worker_id=pod.name,
-        environment=environment,
-        bounds=episode_bounds(
-            config.data.environment,
-            max_new_tokens=config.rollout.max_new_tokens,
-            context_tokens=tokens.context_tokens,
-        ),
+        environments=environments,
         tokens=tokens,
         scorer=RewardLog(scorer, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         sampling=sampling,

@@ -263,6 +263,14 @@ class Environment(Protocol):
         except EpisodeFull and errors of sampling."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundEnvironment:
+    """An environment with the bounds of its episodes."""
+
+    environment: Environment
+    bounds: EpisodeBounds
+
+
 class SingleTurn:
     """One prompt, one answer."""
 

@@ -1,17 +1,17 @@
 """Opens the environment that a run names; each kind is one branch of `open_environment`."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
 
 from slipstream.actor.chat_tools import ToolResources, open_chat_tools
-from slipstream.actor.environment import Environment, SingleTurn
-from slipstream.actor.own_environment import load_environment
+from slipstream.actor.environment import BoundEnvironment, Environment, SingleTurn
+from slipstream.actor.own_environment import KEY, episode_bounds, load_environment
 from slipstream.actor.tools.program_client import ProgramClient
-from slipstream.config import RunConfig
+from slipstream.config import ConfigError, RunConfig
 from slipstream.config.environments import (
     ChatToolsEnvironment,
     CustomEnvironment,
@@ -20,6 +20,7 @@ from slipstream.config.environments import (
     SingleTurnEnvironment,
 )
 from slipstream.config.openenv import OpenEnvEnvironment
+from slipstream.config.sources import BySource, Source, sources
 from slipstream.config.verifiers import VerifiersEnvironment
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -36,6 +37,45 @@ class EnvironmentResources:
     """Channel to the verifier, in whose pods the sandbox is."""
     metrics: Metrics
     log: Log
+
+
+@asynccontextmanager
+async def open_environments(resources: EnvironmentResources) -> AsyncIterator[BySource[BoundEnvironment]]:
+    """Make the environment of each source, and close all at the end. Sources share one of equal settings.
+
+    Errors: ConfigError with the key at fault.
+    """
+    async with AsyncExitStack() as stack:
+        opened: list[tuple[EnvironmentConfig, BoundEnvironment]] = []
+        values: dict[str, BoundEnvironment] = {}
+        for source in sources(resources.config):
+            bound = next((each for config, each in opened if config == source.environment), None)
+            if bound is None:
+                bound = await _open_bound(source, resources, stack)
+                opened.append((source.environment, bound))
+            values[source.name] = bound
+        yield BySource(values)
+
+
+async def _open_bound(
+    source: Source, resources: EnvironmentResources, stack: AsyncExitStack
+) -> BoundEnvironment:
+    try:
+        environment = await stack.enter_async_context(open_environment(source.environment, resources))
+    except ConfigError as error:
+        problems = [replace(each, key=_key_in(source, each.key)) for each in error.problems]
+        raise ConfigError("\n".join(map(str, problems)), problems) from error
+    bounds = episode_bounds(
+        source.environment,
+        max_new_tokens=resources.config.rollout.max_new_tokens,
+        context_tokens=resources.tokens.context_tokens,
+    )
+    return BoundEnvironment(environment=environment, bounds=bounds)
+
+
+def _key_in(source: Source, key: str) -> str:
+    """Return the key of an environment's problem, which is that of a run with one source."""
+    return source.environment_key + key.removeprefix(KEY) if key.startswith(KEY) else key
 
 
 @asynccontextmanager

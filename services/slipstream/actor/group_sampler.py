@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from slipstream.actor.environment import Environment, EpisodeBounds, Sample
+from slipstream.actor.environment import BoundEnvironment, Sample
 from slipstream.actor.episode_run import ENDINGS, run_episode
 from slipstream.actor.sampler import Sampler
 from slipstream.actor.sampling_modes import PlainSampling, SamplingMode
 from slipstream.actor.seeds import stable_seed
 from slipstream.actor.steps import with_token_ends
 from slipstream.actor.verifier_client import Scorer
+from slipstream.config.sources import BySource
 from slipstream.records import Completion, Group, Lease, Prompt, Purpose, Sampling, Turn
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -40,7 +41,7 @@ class GroupSampler:
         self,
         *,
         worker_id: str,
-        environment: Environment,
+        environments: BySource[BoundEnvironment],
         tokens: Tokens,
         scorer: Scorer,
         sampling: Sampling,
@@ -49,12 +50,11 @@ class GroupSampler:
         training: SamplingMode = PLAIN,
         evaluating: SamplingMode = PLAIN,
         seed: int | None = None,
-        bounds: EpisodeBounds | None = None,
     ) -> None:
-        """`seed`: if set, the samples of a prompt depend only on the seed, the prompt and its dispatch index;
-        None leaves them to chance. `bounds`: of an episode; None: the tokens of `sampling`."""
+        """`environments`: by the source of a prompt. `seed`: if set, the samples of a prompt depend only on
+        the seed, the prompt and its dispatch index; None leaves them to chance."""
         self._worker_id = worker_id
-        self._environment = environment
+        self._environments = environments
         self._tokens = tokens
         self._scorer = scorer
         self._sampling = sampling
@@ -65,13 +65,15 @@ class GroupSampler:
             Purpose.EVALUATION: evaluating,
         }
         self._seed = seed
-        self._bounds = bounds or EpisodeBounds(max_tokens=sampling.max_tokens)
         for ending in ENDINGS:  # Prometheus sees no rise in a counter that appears with its first event
             metrics.count("episodes_total", 0, outcome=ending)
         metrics.count("completions_continued_total", 0)  # Prometheus sees no rise in a counter that appears
 
     async def generate(self, lease: Lease, sampler: Sampler) -> "Generated":
-        """Sample the completions of a lease; none if the prompt is too long. Errors: those of `sampler`."""
+        """Sample the completions of a lease; none if the prompt is too long.
+
+        Errors: those of `sampler`; UnknownSource if the run has no such source.
+        """
         mode = self._modes[lease.purpose]
         try:
             prompt_token_ids = self._tokens.encode(mode.trained_prompt(lease.prompt))
@@ -144,9 +146,10 @@ class GroupSampler:
         return await sampler.sample(token_ids, sampling)
 
     async def _play(self, prompt: Prompt, token_ids: tuple[int, ...], sample: Sample) -> Completion:
-        """Return the completion of one episode, with its text. Errors: those of `sample`."""
+        """Return the completion of one episode, with its text. Errors: those of `sample`; UnknownSource."""
+        bound = self._environments.of(prompt.source)
         played = await run_episode(
-            self._environment, prompt, token_ids, sample=sample, tokens=self._tokens, bounds=self._bounds
+            bound.environment, prompt, token_ids, sample=sample, tokens=self._tokens, bounds=bound.bounds
         )
         completion = played.completion
         self._metrics.count("episodes_total", outcome=played.ending)

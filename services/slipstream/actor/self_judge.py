@@ -7,7 +7,7 @@ prefix.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
@@ -64,10 +64,16 @@ class WithSelfJudges:
     """Scores by the verifier, and inserts the rewards of self-judges where the configuration lists them."""
 
     def __init__(
-        self, verifier: Scorer, judges: Sequence[tuple[int, SelfJudge]], *, metrics: Metrics
+        self,
+        verifier: Scorer,
+        rewards: Sequence[RewardConfig],
+        judges: Mapping[str, SelfJudge],
+        *,
+        metrics: Metrics,
     ) -> None:
-        """`judges`: with their positions in the reward vector, ascending."""
+        """`rewards`: of the run. `judges`: by the name of their reward."""
         self._verifier = verifier
+        self._rewards = rewards
         self._judges = judges
         self._metrics = metrics
 
@@ -84,26 +90,29 @@ class WithSelfJudges:
         if completion.withheld:
             return completion
         vector = list(completion.rewards)
-        for position, judge in self._judges:
+        for position, judge in self._applying(prompt.source):
             vector.insert(position, await judge.judge(prompt, completion.text))
         return replace(completion, rewards=tuple(vector))
+
+    def _applying(self, source: str) -> list[tuple[int, SelfJudge]]:
+        """Return the judges that apply to a source, with their positions in its reward vector."""
+        applying = [reward for reward in self._rewards if reward.applies_to(source)]
+        judges = ((place, self._judges.get(reward.name)) for place, reward in enumerate(applying))
+        return [(place, judge) for place, judge in judges if judge is not None]
 
 
 def with_self_judges(
     verifier: Scorer, rewards: Sequence[RewardConfig], *, samplers: Samplers, tokens: Tokens, metrics: Metrics
 ) -> Scorer:
     """Return a scorer that adds the self-judges among the rewards to the verifier. Errors: ConfigError."""
-    judges = [
-        (
-            index,
-            SelfJudge(
-                reward, samplers=samplers, tokens=tokens, metrics=metrics, key=f"rewards.{index}.verdicts"
-            ),
+    judges = {
+        reward.name: SelfJudge(
+            reward, samplers=samplers, tokens=tokens, metrics=metrics, key=f"rewards.{index}.verdicts"
         )
         for index, reward in enumerate(rewards)
         if isinstance(reward, SelfJudgeConfig)
-    ]
-    return WithSelfJudges(verifier, judges, metrics=metrics) if judges else verifier
+    }
+    return WithSelfJudges(verifier, rewards, judges, metrics=metrics) if judges else verifier
 
 
 def verdict_tokens(config: SelfJudgeConfig, tokens: Tokens, *, key: str) -> tuple[int, int]:

@@ -40,19 +40,20 @@ class VerifierClient:
         self._stub = VerifierStub(channel)
         self._timeout = config.timeout_seconds
         self._tries = config.retries + 1
-        self._has_rewards = any(reward.facts.by_verifier for reward in rewards)
-        self._whole_groups = any(reward.sees_group() for reward in rewards)
+        self._rewards = rewards
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
         """Return the completions with their reward vectors, all withheld if the verifier refuses the prompt.
 
-        They are returned as they are if actors compute all rewards.
+        They are returned as they are if actors compute all rewards of the source of the prompt.
 
         Errors: grpc.aio.AioRpcError for a status that no later call will change.
         """
         scored = list(completions)
-        if not self._has_rewards:
+        applying = [reward for reward in self._rewards if reward.applies_to(prompt.source)]
+        if not any(reward.facts.by_verifier for reward in applying):
             return scored
+        whole_groups = any(reward.sees_group() for reward in applying)
         for attempt in range(self._tries):
             unscored = [index for index, c in enumerate(scored) if not c.rewards or c.withheld]
             if not unscored:
@@ -60,7 +61,7 @@ class VerifierClient:
             if attempt:
                 await asyncio.sleep(0.1 * 2**attempt)
             try:
-                vectors = await self._vectors(prompt, scored, unscored)
+                vectors = await self._vectors(prompt, scored, unscored, whole_groups=whole_groups)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                     raise
@@ -70,10 +71,15 @@ class VerifierClient:
         return scored
 
     async def _vectors(
-        self, prompt: Prompt, completions: Sequence[Completion], indices: Sequence[int]
+        self,
+        prompt: Prompt,
+        completions: Sequence[Completion],
+        indices: Sequence[int],
+        *,
+        whole_groups: bool,
     ) -> list[tuple[Reward, ...]]:
         """Return the reward vectors of the completions at `indices` of a group."""
-        if not self._whole_groups:
+        if not whole_groups:
             return await self._try(prompt, [completions[index] for index in indices])
         vectors = await self._try(prompt, completions)
         return [vectors[index] for index in indices]

@@ -21,6 +21,7 @@ from slipstream.cli.checks.teacher import check_teacher
 from slipstream.cli.checks.verbalized import check_verbalized
 from slipstream.cli.checks.verifier import check_verifier
 from slipstream.cli.errors import UsageError
+from slipstream.cli.source_table import source_table
 from slipstream.config import RunConfig
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
 from slipstream.config.distillation_checks import beyond_teaching
@@ -98,6 +99,8 @@ def validate_command(config: RunConfig, source: str) -> int:
         ]
         for name, text in rows:
             print(f"  {name:<34} {text}")
+        for line in source_table(config):
+            print(f"  {line}")
     for note in notes:
         print(f"  note: {note}")
     return 0

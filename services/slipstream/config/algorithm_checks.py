@@ -22,6 +22,7 @@ from slipstream.algorithms.spec import (
 from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
+from slipstream.config.sources import sources
 
 WIDEST_SEQUENCE_CLIP: Final = 0.05
 """A geometric mean over a sequence hardly ever leaves a band wider than this."""
@@ -248,10 +249,16 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
             reason=f"{objective.kind} has one ratio per sequence, and rewards by step one advantage a step",
             remedy="use ppo_clip, cispo or gspo_token",
         )
-    if not any(reward.weight and reward.facts.scores_steps for reward in config.rewards):
+    without = [
+        source
+        for source in sources(config)
+        if not any(reward.weight and reward.facts.scores_steps for reward in source.rewards)
+    ]
+    if without:
+        where = "" if without[0].key == "data" else f" of the source {without[0].name}"
         yield Problem(
             key="algorithm.supervision",
-            reason="is process, and no reward with a weight scores steps",
+            reason=f"is process, and no reward{where} with a weight scores steps",
             remedy="add a reward of the kind process_reward, of the kind custom that returns Verdict.steps, "
             "or of the kind environment that the environment gives by turn",
         )

@@ -18,6 +18,7 @@ from slipstream.config.problem import Problem
 from slipstream.config.reward_checks import REWARD_CHECKS
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
+from slipstream.config.source_checks import SOURCE_CHECKS
 from slipstream.config.top_logprobs_checks import TOP_LOGPROBS_CHECKS, group_bytes
 from slipstream.config.verbalized_checks import verbalized
 
@@ -214,6 +215,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     *TOP_LOGPROBS_CHECKS,
     _optimizer,
     *REWARD_CHECKS,
+    *SOURCE_CHECKS,
     *ENVIRONMENT_CHECKS,
     _context,
     _replayed_experts,

@@ -1,8 +1,12 @@
 """The data section of a run's configuration."""
 
-from typing import Annotated, Any, Literal
+import re
+from collections import Counter
+from collections.abc import Set
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -21,19 +25,38 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
-class _Source(_Strict):
+SourceName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+"""Name of a source of a mixture."""
+OF_A_SOURCE: Final = ("name", "share", "evaluation_reward")
+"""Keys that a section has only as a source of a mixture."""
+
+
+class _Data(_Strict):
     """A source of prompts, with the environment that its prompts are played in."""
 
     environment: EnvironmentConfig = SingleTurnEnvironment()
-    """How a prompt becomes a completion. The sources of a mixture share the environment of the mixture."""
+    """How a prompt becomes a completion. A source of a mixture that names none has that of the mixture."""
 
     @model_serializer(mode="wrap")
-    def without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the default environment, so that a cached cold start is found again."""
+    def without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out keys of `_Source` that are not set, so that a cached cold start is found again."""
         tree: dict[str, Any] = handler(self)
-        if isinstance(self.environment, SingleTurnEnvironment):
-            tree.pop("environment", None)
+        for key in {"environment", *OF_A_SOURCE} - self.model_fields_set:
+            tree.pop(key, None)
         return tree
+
+
+class _Source(_Data):
+    """A source of prompts that may be one of a mixture."""
+
+    name: SourceName | None = None
+    """In a mixture: name of the source in `rewards.N.when`, metrics and files; null: its kind, or the task of
+    `reasoning_gym`, with a number if another source has it."""
+    share: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """In a mixture: share of the groups that are leased, in proportion to the shares of the other sources."""
+    evaluation_reward: str | None = None
+    """In a mixture: name of the reward whose mean is the held-out accuracy of the source; null: that of
+    `evaluation.reward`."""
 
 
 class AdditionData(_Source):
@@ -164,8 +187,13 @@ class JudgingData(_Source):
     """Right replies to the judgement of a right answer, and of a wrong one."""
 
     @model_validator(mode="after")
-    def one_environment(self) -> "JudgingData":
-        _require_no_environment(self.of)
+    def one_source(self) -> "JudgingData":
+        _require_no_source(self.of, "data.of")
+        if not isinstance(self.of.environment, SingleTurnEnvironment):
+            raise Invalid(
+                "the task of the answers has an environment of its own, and nobody plays it",
+                remedy="move it to data.environment",
+            )
         return self
 
 
@@ -181,29 +209,40 @@ TaskData = (
 )
 
 
-class MixtureData(_Source):
-    """Several tasks, alternating, equally often."""
+class MixtureData(_Data):
+    """Several sources, each with its share of the groups, its environment and its rewards."""
 
     kind: Literal["mixture"] = "mixture"
     """Name of the task."""
     of: tuple[Annotated[TaskData, Field(discriminator="kind")], ...] = Field(min_length=2)
-    """The tasks; the same rewards score all of them."""
+    """The sources; docs/environments.md, "Several sources in one run"."""
 
     @model_validator(mode="after")
-    def one_environment(self) -> "MixtureData":
-        _require_no_environment(*self.of)
+    def distinct_names(self) -> "MixtureData":
+        names = Counter(part.name for part in self.of if part.name is not None)
+        for name, times in names.items():
+            if times > 1:
+                raise Invalid(f"{times} sources have the name {name!r}", remedy="give each its own")
         return self
 
 
-def _require_no_environment(*parts: TaskData) -> None:
-    if any(not isinstance(part.environment, SingleTurnEnvironment) for part in parts):
-        raise Invalid(
-            "a part of this data has an environment of its own, and all its parts share one",
-            remedy="move it to data.environment",
-        )
+def _require_no_source(data: TaskData, key: str) -> None:
+    """Errors: Invalid where a section that is no source of a mixture has a key of such a source."""
+    for name in OF_A_SOURCE:
+        if name in data.model_fields_set:
+            raise Invalid(
+                f"has `{name}`, and only the sources of a mixture have one",
+                remedy=f"leave {key}.{name} out, or make it a source of data of the kind `mixture`",
+            )
 
 
-DataConfig = Annotated[TaskData | MixtureData, Field(discriminator="kind")]
+def _alone(data: TaskData | MixtureData) -> TaskData | MixtureData:
+    if not isinstance(data, MixtureData):
+        _require_no_source(data, "data")
+    return data
+
+
+DataConfig = Annotated[TaskData | MixtureData, Field(discriminator="kind"), AfterValidator(_alone)]
 
 
 def demonstrates(data: DataConfig) -> bool:
@@ -214,3 +253,26 @@ def demonstrates(data: DataConfig) -> bool:
 def parts(data: DataConfig) -> tuple[TaskData, ...]:
     """Return the tasks of a mixture, or the single task."""
     return data.of if isinstance(data, MixtureData) else (data,)
+
+
+def source_names(data: DataConfig) -> tuple[str, ...]:
+    """Return the name of each of `parts`; they differ. The first source of a kind has its plain name."""
+    names: list[str] = []
+    taken = {part.name for part in parts(data)}
+    for part in parts(data):
+        name = part.name or _free(default_name(part), taken)
+        taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def default_name(data: TaskData) -> str:
+    """Return the name of a source without `name`: its kind, or its task of reasoning_gym."""
+    named = isinstance(data, ReasoningGymData) and re.fullmatch("[a-z][a-z0-9_]{0,59}", data.task)
+    return data.task if isinstance(data, ReasoningGymData) and named else data.kind
+
+
+def _free(name: str, taken: Set[str | None]) -> str:
+    """Return the name, with the first number from 2 on that makes it free."""
+    candidates = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
+    return next(candidate for candidate in candidates if candidate not in taken)

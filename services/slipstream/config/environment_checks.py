@@ -9,81 +9,88 @@ from slipstream.config.openenv import VALUES, OpenEnvEnvironment
 from slipstream.config.problem import Problem
 from slipstream.config.rewards import EnvironmentRewardConfig, ProcessRewardConfig
 from slipstream.config.schema import RunConfig
+from slipstream.config.sources import Source, sources
 from slipstream.config.stages import StepLabelsStage
 
-KEY: Final = "data.environment"
 
-
-def _rewards(config: RunConfig) -> Iterator[Problem]:
-    environment = config.data.environment
+def _rewards(source: Source, config: RunConfig) -> Iterator[Problem]:
+    environment, key = source.environment, source.environment_key
     for position, reward in enumerate(config.rewards):
-        if not isinstance(reward, EnvironmentRewardConfig):
+        if not isinstance(reward, EnvironmentRewardConfig) or reward not in source.rewards:
             continue
         if not environment.has_turns:
+            alone = source.key == "data"
             yield Problem(
                 key=f"rewards.{position}.kind",
-                reason=f"is `environment`, and {KEY} is `single_turn`, which gives no rewards",
-                remedy=f"name your environment in {KEY}, or take another reward",
+                reason=f"is `environment`, and {key}{_of(source)} is `single_turn`, which gives no rewards",
+                remedy=f"name your environment in {key}, or take another reward"
+                if alone
+                else f"name the sources with a {reward.name} in rewards.{position}.when.source",
             )
         elif isinstance(environment, OpenEnvEnvironment) and reward.name not in VALUES:
             yield Problem(
                 key=f"rewards.{position}.name",
-                reason=f"is {reward.name!r}, and {KEY} is `openenv`, which gives no value of this name",
+                reason=f"is {reward.name!r}, and {key} is `openenv`, which gives no value of this name",
                 remedy=f"name one of {', '.join(VALUES)}",
             )
 
 
-def _turns(config: RunConfig) -> Iterator[Problem]:
-    environment, budget = config.data.environment, config.rollout.max_new_tokens
+def _of(source: Source) -> str:
+    return "" if source.key == "data" else f" (source {source.name})"
+
+
+def _turns(source: Source, config: RunConfig) -> Iterator[Problem]:
+    environment, budget = source.environment, config.rollout.max_new_tokens
     if isinstance(environment, SingleTurnEnvironment):
         return
     if (environment.turn_tokens or 0) > budget:
         yield Problem(
-            key=f"{KEY}.turn_tokens",
+            key=f"{source.environment_key}.turn_tokens",
             reason=f"is {environment.turn_tokens}, and a whole completion has at most {budget} tokens "
             "(rollout.max_new_tokens)",
             remedy="lower it, or raise rollout.max_new_tokens to the tokens of all turns and observations",
         )
 
 
-def _plain_answers(config: RunConfig) -> Iterator[Problem]:
+def _plain_answers(source: Source, config: RunConfig) -> Iterator[Problem]:
     """Check settings that need the text of an answer to be the text of its tokens."""
-    if not config.data.environment.has_turns:
+    if not source.environment.has_turns:
         return
-    kind = config.data.environment.kind
+    kind, key = source.environment.kind, source.environment_key
     for section in ("rollout", "evaluation"):
         if getattr(config, section).sampling == "verbalized":
             yield Problem(
                 key=f"{section}.sampling",
-                reason=f"is `verbalized`, and {KEY} is `{kind}`: an episode has no candidates to choose from",
+                reason=f"is `verbalized`, and {key} is `{kind}`: an episode has no candidates to choose from",
                 remedy="set it to `plain`",
             )
-    yield from _rewards_by_step(config)
+    yield from _rewards_by_step(source, config)
     if any(isinstance(stage, StepLabelsStage) for stage in config.stages):
         yield Problem(
-            key=KEY,
+            key=key,
             reason=f"is `{kind}`, and a stage `step_labels` continues answers without their environment",
             remedy="set it to `single_turn`",
         )
 
 
-def _rewards_by_step(config: RunConfig) -> Iterator[Problem]:
+def _rewards_by_step(source: Source, config: RunConfig) -> Iterator[Problem]:
     """Check that the rewards by step are those of the environment: its answer is no text of tokens."""
     if config.algorithm.supervision == "outcome":
         return
-    weighted = [(position, reward) for position, reward in enumerate(config.rewards) if reward.weight]
-    for position, reward in weighted:
+    where = f"{source.environment_key}{_of(source)}"
+    weighted = [reward for reward in source.rewards if reward.weight]
+    for reward in weighted:
         if isinstance(reward, ProcessRewardConfig):
             yield Problem(
-                key=f"rewards.{position}.kind",
-                reason=f"is `process_reward`, and {KEY} is not `single_turn`: the steps of an answer that "
+                key=f"rewards.{config.rewards.index(reward)}.kind",
+                reason=f"is `process_reward`, and {where} is not `single_turn`: the steps of an answer that "
                 "the environment sets are no tokens of the completion",
                 remedy="take a reward of the kind environment, given by episode.reward(name, value)",
             )
-    if not any(isinstance(reward, EnvironmentRewardConfig) for _, reward in weighted):
+    if not any(isinstance(reward, EnvironmentRewardConfig) for reward in weighted):
         yield Problem(
             key="algorithm.supervision",
-            reason=f"is `process`, and {KEY} is not `single_turn`: only a reward of the kind `environment` "
+            reason=f"is `process`, and {where} is not `single_turn`: only a reward of the kind `environment` "
             "can score its turns, and none has a weight",
             remedy="add one, and give it by episode.reward(name, value), or set supervision to `outcome`",
         )
@@ -98,9 +105,17 @@ def _imitation(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _of_each_source(config: RunConfig) -> Iterator[Problem]:
+    problems = [
+        problem
+        for source in sources(config)
+        for check in (_rewards, _turns, _plain_answers)
+        for problem in check(source, config)
+    ]
+    yield from dict.fromkeys(problems)  # sources may share the environment of the mixture
+
+
 ENVIRONMENT_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
-    _rewards,
-    _turns,
-    _plain_answers,
+    _of_each_source,
     _imitation,
 )

@@ -7,10 +7,10 @@ from typing import Final
 
 import regex  # type: ignore[import-untyped, unused-ignore]
 
-from slipstream.config.data import parts
 from slipstream.config.problem import Problem
 from slipstream.config.rewards import FormatConfig, RewardConfig, SelfJudgeConfig
 from slipstream.config.schema import RunConfig
+from slipstream.config.sources import sources
 
 FEWEST_CORES: Final = 2
 """Fewest child processes of a verifier that starts one for each core."""
@@ -25,7 +25,8 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
         if times > 1:
             reason = f"`{name}` is there {times} times, and a reward vector has one entry a name"
             yield Problem(key="rewards", reason=reason, remedy="keep one of them")
-    if config.evaluation.reward not in names:
+    measured = [source for source in sources(config) if source.data.evaluation_reward is None]
+    if measured and config.evaluation.reward not in names:
         default = "" if "reward" in config.evaluation.model_fields_set else " by default"
         yield Problem(
             key="evaluation.reward",
@@ -50,7 +51,7 @@ def _of_each(config: RunConfig) -> Iterator[Problem]:
 
 
 def _fits_the_data(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
-    kinds = [part.kind for part in parts(config.data)]
+    kinds = [source.data.kind for source in sources(config) if reward.applies_to(source.name)]
     others = [kind for kind in kinds if kind not in ("countdown", "file")]
     if reward.facts.ground_truth == "countdown" and others:
         reason = f"`countdown` cannot judge answers of the data `{others[0]}`"
@@ -102,22 +103,27 @@ def _pattern(reward: FormatConfig, key: str) -> Iterator[Problem]:
 
 
 def _anchored(config: RunConfig, reward: SelfJudgeConfig, key: str) -> Iterator[Problem]:
-    """Check that a policy which judges itself also gets rewards from others."""
-    total = sum(abs(each.weight) for each in config.rewards)
-    others = sum(abs(each.weight) for each in config.rewards if not each.facts.by_policy)
-    if reward.weight and others < reward.anchor_share * total:
-        yield Problem(
-            key=f"{key}.weight",
-            reason=f"leaves {others / total:.0%} of all weights to rewards that others give, and "
-            f"anchor_share is {reward.anchor_share:.0%}: the policy would learn to please itself",
-            remedy="add a reward that is verified, or give one more weight",
-        )
-    if config.evaluation.reward == reward.name:
-        yield Problem(
-            key="evaluation.reward",
-            reason=f"is `{reward.name}`, by which the policy judges its own held-out answers",
-            remedy="name a reward that is verified",
-        )
+    """Check that a policy which judges itself also gets rewards from others, in each source."""
+    for source in sources(config):
+        if not reward.applies_to(source.name):
+            continue
+        total = sum(abs(each.weight) for each in source.rewards)
+        others = sum(abs(each.weight) for each in source.rewards if not each.facts.by_policy)
+        if reward.weight and others < reward.anchor_share * total:
+            where = "" if source.key == "data" else f" of the source {source.name}"
+            yield Problem(
+                key=f"{key}.weight",
+                reason=f"leaves {others / total:.0%} of all weights{where} to rewards that others give, and "
+                f"anchor_share is {reward.anchor_share:.0%}: the policy would learn to please itself",
+                remedy="add a reward that is verified, or give one more weight",
+            )
+        if source.evaluation_reward == reward.name:
+            own = source.data.evaluation_reward is not None
+            yield Problem(
+                key=f"{source.key}.evaluation_reward" if own else "evaluation.reward",
+                reason=f"is `{reward.name}`, by which the policy judges its own held-out answers",
+                remedy="name a reward that is verified",
+            )
 
 
 REWARD_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (_rewards, _of_each)

@@ -8,6 +8,7 @@ from slipstream.algorithms.spec import Ema, Gae, Gdpo, ReinforcePp
 from slipstream.config.data import AdditionData, CountdownData, SortDigitsData
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
+from slipstream.config.sources import sources
 
 
 def _adaptive_group(config: RunConfig) -> Iterator[Problem]:
@@ -61,8 +62,8 @@ def _dynamic_sampling(config: RunConfig) -> Iterator[Problem]:
 
 
 def _components(config: RunConfig) -> int:
-    """Return how many rewards gdpo normalises; soft_overlong counts as one."""
-    weighted = sum(reward.weight != 0 for reward in config.rewards)
+    """Return how many rewards gdpo normalises at most for a completion; soft_overlong counts as one."""
+    weighted = max(sum(reward.weight != 0 for reward in source.rewards) for source in sources(config))
     return weighted + (config.algorithm.declared_shaping().soft_overlong is not None)
 
 

@@ -155,6 +155,7 @@ class ReplayClient:
             best_of_n=response.best_of_n if response.HasField("best_of_n") else None,
             majority=response.majority if response.HasField("majority") else None,
             mean_version=response.mean_version,
+            by_source=replay_codec.accuracies_from_proto(response.by_source),
         )
 
     async def activity(self) -> Activity:

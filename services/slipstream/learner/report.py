@@ -9,6 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.learner.broadcast.publisher import Published
+from slipstream.learner.source_report import (
+    mean_generated,
+    mean_trained,
+    observe_sources,
+    of_sources,
+    reward_means,
+)
 from slipstream.learner.training.loss_metrics import DIVERSITY, observe_critic, observe_loss
 from slipstream.learner.training.record import StepResult
 from slipstream.records import Completion, Evaluation, FinishReason, Generated, Group, Segment
@@ -63,16 +70,19 @@ class Report:
         of_groups = _of_groups(groups, version - 1)
         trained = of_groups["rewards"]
         rewards = dict(generated.reward_means) if generated.groups else trained
+        total_trained = mean_trained(groups, weights)
+        by_source = of_sources(groups, generated, weights)
         row = {
             "step": version,
             "version": version,
-            "reward_mean": _weighted(rewards, weights),
-            "reward_mean_trained": _weighted(trained, weights),
+            "reward_mean": mean_generated(generated, weights) if generated.groups else total_trained,
+            "reward_mean_trained": total_trained,
             **of_groups,
             "rewards": rewards,
             "rewards_trained": trained,
             "groups_generated": generated.groups,
             "unvaried_share": generated.unvaried_share if generated.groups else math.nan,
+            **({"sources": by_source} if by_source else {}),
             **_of_result(result),
             "tokens_trained": result.tokens,
             "model_flops": result.model_flops,
@@ -97,6 +107,9 @@ class Report:
             value = getattr(evaluation, name)
             if value is not None:
                 self._metrics.set(f"held_out_{name}", value)
+        for source, part in evaluation.by_source.items():
+            if part.accuracy is not None:
+                self._metrics.set("source_held_out_accuracy", part.accuracy, source=source)
         self.event(
             "evaluation",
             step=step,
@@ -107,6 +120,7 @@ class Report:
             completions=evaluation.completions,
             errors=evaluation.errors,
             mean_version=evaluation.mean_version,
+            **({"sources": _accuracies(evaluation)} if evaluation.by_source else {}),
         )
 
     def samples(self, step: int, groups: Sequence[Group], *, count: int) -> None:
@@ -133,6 +147,7 @@ class Report:
         metrics.observe_counts("ratio", result.ratio_counts)
         for name, value in row["rewards"].items():
             metrics.set("reward_mean", value, reward=name)
+        observe_sources(metrics, row.get("sources", {}))
         metrics.set("gradient_norm", result.gradient_norm)
         metrics.set("learning_rate", result.learning_rate)
         metrics.count("bad_steps_total", result.bad)
@@ -166,12 +181,8 @@ def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
     everything = [completion for group in groups for completion in group.completions]
     completions = [completion for completion in everything if not completion.withheld]
     versions = [completion.versions for completion in completions]
-    rewards = {
-        name: _mean([r.value for c in completions for r in c.rewards if r.name == name])
-        for name in {r.name for c in completions for r in c.rewards}
-    }
     return {
-        "rewards": rewards,
+        "rewards": reward_means(completions),
         "dispatch_indices": [group.dispatch_index for group in groups],
         "completions": len(completions),
         "completions_with_several_versions": sum(len(v) > 1 for v in versions),
@@ -209,6 +220,7 @@ def _sample(step: int, group: Group, completion: Completion) -> dict[str, Any]:
     return {
         "step": step,
         "group": group.group_id,
+        **({"source": group.prompt.source} if group.prompt.source else {}),
         "prompt": group.prompt.text
         or [{"role": m.role, "content": m.content} for m in group.prompt.messages],
         "prompt_tokens": len(group.prompt_of(completion)),
@@ -230,8 +242,11 @@ def _tokens(segment: Segment) -> list[dict[str, Any]]:
     ]
 
 
-def _weighted(means: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    return sum(weights[name] * mean for name, mean in means.items())
+def _accuracies(evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        source: {"accuracy": part.accuracy, "completions": part.completions, "errors": part.errors}
+        for source, part in evaluation.by_source.items()
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

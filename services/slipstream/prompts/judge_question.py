@@ -9,9 +9,21 @@ def judge_question(template: str, prompt: Prompt, *, answer: str) -> Prompt:
     """Return the question about an answer: plain text, or one user message if the prompt has messages."""
     text = fill_template(template, prompt=prompt_as_text(prompt), answer=answer, reference=prompt.answer)
     if not prompt.messages:
-        return Prompt(prompt_id=prompt.prompt_id, task=prompt.task, answer=prompt.answer, text=text)
+        return Prompt(
+            prompt_id=prompt.prompt_id,
+            task=prompt.task,
+            answer=prompt.answer,
+            text=text,
+            source=prompt.source,
+        )
     message = ChatMessage(role="user", content=text)
-    return Prompt(prompt_id=prompt.prompt_id, task=prompt.task, answer=prompt.answer, messages=(message,))
+    return Prompt(
+        prompt_id=prompt.prompt_id,
+        task=prompt.task,
+        answer=prompt.answer,
+        messages=(message,),
+        source=prompt.source,
+    )
 
 
 def prompt_as_text(prompt: Prompt) -> str:

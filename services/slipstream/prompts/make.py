@@ -1,6 +1,6 @@
 """From the `data` section of a run to its prompt source; the table SOURCES has a line for each kind."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from slipstream.config.data import (
@@ -14,6 +14,9 @@ from slipstream.config.data import (
     ReasoningGymData,
     SeedsData,
     SortDigitsData,
+    TaskData,
+    default_name,
+    source_names,
 )
 from slipstream.prompts.addition import Addition
 from slipstream.prompts.countdown import Countdown
@@ -22,45 +25,10 @@ from slipstream.prompts.generated import GeneratedSource
 from slipstream.prompts.gym import gym_source
 from slipstream.prompts.hub import load_hub
 from slipstream.prompts.judging import JudgingSource
+from slipstream.prompts.mixture import MixedSource, MixtureSource
 from slipstream.prompts.seeds import SeedsSource
 from slipstream.prompts.sort_digits import SortDigits
 from slipstream.prompts.source import PromptSource
-from slipstream.records import Prompt
-
-
-class MixtureSource:
-    """A PromptSource over `n` sources: its prompt `i` is prompt `i // n` of source `i mod n`.
-
-    Held-out prompts end when the smallest source repeats, so that every source has the same weight.
-    """
-
-    def __init__(self, sources: Sequence[PromptSource]) -> None:
-        self._sources = sources
-
-    @property
-    def held_out_size(self) -> int | None:
-        """Number of held-out prompts before one of the sources repeats."""
-        sizes = [size for source in self._sources if (size := source.held_out_size) is not None]
-        return min(sizes) * len(self._sources) if sizes else None
-
-    def training(self, index: int) -> Prompt:
-        """Return the training prompt of an index."""
-        source, position = self._source_at(index)
-        return source.training(position)
-
-    def held_out(self, index: int) -> Prompt:
-        """Return the held-out prompt of an index."""
-        source, position = self._source_at(index)
-        return source.held_out(position)
-
-    def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """Return the training prompt of an index, with a correct answer."""
-        source, position = self._source_at(index)
-        return source.demonstration(position)
-
-    def _source_at(self, index: int) -> tuple[PromptSource, int]:
-        position, source = divmod(index, len(self._sources))
-        return self._sources[source], position
 
 
 def make_source(data: DataConfig, *, seed: int) -> PromptSource:
@@ -104,7 +72,18 @@ def _judging(data: JudgingData, seed: int) -> PromptSource:
 
 
 def _mixture(data: MixtureData, seed: int) -> PromptSource:
-    return MixtureSource([make_source(part, seed=seed) for part in data.of])
+    return MixtureSource(
+        [_mixed(part, name, seed) for part, name in zip(data.of, source_names(data), strict=True)]
+    )
+
+
+def _mixed(data: TaskData, name: str, seed: int) -> MixedSource:
+    return MixedSource(
+        name=name,
+        share=data.share,
+        prompts=make_source(data, seed=seed),
+        prefix="" if name == default_name(data) else f"{name}/",
+    )
 
 
 SOURCES: Mapping[str, Callable[[Any, int], PromptSource]] = {

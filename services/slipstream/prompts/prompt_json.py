@@ -14,6 +14,7 @@ def prompt_to_json(prompt: Prompt) -> dict[str, Any]:
         "text": prompt.text,
         "messages": [[message.role, message.content] for message in prompt.messages],
         "fields": dict(prompt.fields),
+        "source": prompt.source,
     }
 
 

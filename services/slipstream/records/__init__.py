@@ -2,7 +2,7 @@
 
 from slipstream.records.activity import Activity, WorkerActivity, WorkerKind
 from slipstream.records.completion import Completion, FinishReason, Segment, TurnEnd, VersionSpan
-from slipstream.records.evaluation import Evaluation, Generated
+from slipstream.records.evaluation import Evaluation, Generated, SourceAccuracy
 from slipstream.records.group import Group, HandOut, InsertOutcome, Lease, Purpose
 from slipstream.records.ledger import START, Cursor, Ledger, ReplayStats
 from slipstream.records.logprobs import TeacherLogprobs, TopLogprobs
@@ -39,6 +39,7 @@ __all__ = [
     "RoutingMismatch",
     "Sampling",
     "Segment",
+    "SourceAccuracy",
     "StepReward",
     "TeacherLogprobs",
     "TopLogprobs",

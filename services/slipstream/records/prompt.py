@@ -22,6 +22,8 @@ class Prompt:
     text: str = ""
     messages: tuple[ChatMessage, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    """Name of its source in a mixture; empty in a run with one source."""
 
     def __post_init__(self) -> None:
         if bool(self.text) == bool(self.messages):

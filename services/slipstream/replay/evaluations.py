@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from slipstream.records import Evaluation
+from slipstream.records import Evaluation, SourceAccuracy
 from slipstream.replay.connection import Scripts
 from slipstream.replay.selection import Selection
-from slipstream.replay.store import inserted_from
+from slipstream.replay.store import inserted_from, sources_in
 from slipstream.replay.summary import Summary
 from slipstream.replay.values import Inserted
 from slipstream.rpc.errors import NotFound
@@ -39,10 +39,17 @@ class EvaluationStore:
         return str(evaluation_id.decode())
 
     async def insert(
-        self, group_id: str, epoch: int, summary: Summary, selections: Mapping[str, Selection]
+        self,
+        group_id: str,
+        epoch: int,
+        summary: Summary,
+        selections: Mapping[str, Selection],
+        *,
+        reward: str = "",
     ) -> Inserted:
         """Count a finished group, with its selections by reward. Idempotent by (group id, epoch).
 
+        `reward`: whose mean is the accuracy of the source of the prompt; empty: that of the evaluation.
         The completions of an invalid group count as errors.
         """
         rewards = [
@@ -58,6 +65,8 @@ class EvaluationStore:
             summary.completions,
             summary.sampled_tokens,
             summary.version_sum,
+            summary.source,
+            reward,
             *rewards,
         )
         return inserted_from(answer)
@@ -79,7 +88,17 @@ class EvaluationStore:
             best_of_n=numbers.get("best", 0.0) / ranked if ranked else None,
             majority=numbers.get("majority", 0.0) / voted if voted else None,
             mean_version=numbers.get("versions", 0.0) / tokens if tokens else 0.0,
+            by_source={source: _of_source(numbers, source) for source in sources_in(numbers)},
         )
+
+
+def _of_source(numbers: Mapping[str, float], source: str) -> SourceAccuracy:
+    completions = int(numbers[f"completions@{source}"])
+    return SourceAccuracy(
+        completions=completions,
+        errors=int(numbers[f"errors@{source}"]),
+        accuracy=numbers[f"sum@{source}"] / completions if completions else None,
+    )
 
 
 def _numbers(selection: Selection) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.config import RunConfig
+from slipstream.config.sources import by_source, source_labels
 from slipstream.prompts import PromptSource
 from slipstream.records import HandOut, Lease, Purpose
 from slipstream.replay.checks import (
@@ -58,6 +59,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         self._store = collaborators.store
         config = collaborators.config
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
+        self._evaluated = by_source(config, lambda source: source.data.evaluation_reward or "")
+        self._sources = frozenset(source_labels(config)) or frozenset({""})
         self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
 
     async def LeasePrompts(self, request: pb.LeasePromptsRequest, context: Any) -> pb.LeasePromptsResponse:
@@ -234,6 +237,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             best_of_n=evaluation.best_of_n,
             majority=evaluation.majority,
             mean_version=evaluation.mean_version,
+            by_source=replay_codec.accuracies_to_proto(evaluation.by_source),
         )
 
     async def GetStats(self, request: pb.GetStatsRequest, context: Any) -> pb.GetStatsResponse:
@@ -271,13 +275,28 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def _insert(self, group: PackedGroup, payload: bytes) -> Inserted:
         try:
             check_group(group, self._vocabulary)
+            self._check_source(group)
             summary = summarise(group, self._weights)
         except InvalidGroup as error:
             summary = Summary(prompt_id=group.prompt.prompt_id, fault=str(error))
         if purpose_of(group.group_id) is Purpose.EVALUATION:
             selections = {} if summary.fault else select(group, self._weights)
-            return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary, selections)
+            return await self._with.evaluations.insert(
+                group.group_id,
+                group.lease_epoch,
+                summary,
+                selections,
+                reward="" if summary.fault else self._evaluated.of(summary.source),
+            )
         return await self._store.insert(group.group_id, group.lease_epoch, summary, payload)
+
+    def _check_source(self, group: PackedGroup) -> None:
+        """Check that the numbers of the group can be counted by source. Errors: InvalidGroup."""
+        if group.prompt.source not in self._sources:
+            names = ", ".join(sorted(self._sources)) or "none"
+            raise InvalidGroup(
+                f"group {group.group_id} is of the source {group.prompt.source!r}; the run has: {names}"
+            )
 
     async def _batch_within(
         self, seconds: float, request: pb.SampleBatchRequest, hand_out: HandOut
@@ -299,7 +318,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         check_at_least(1, prompts=request.prompts, samples_per_prompt=request.samples_per_prompt)
         check_named(request_id=request.request_id)
         names = [reward.name for reward in self._with.config.rewards]
-        if request.reward not in names:
+        if request.reward not in names and not all(self._evaluated.all()):
             raise InvalidRequest(f"reward is {request.reward!r}; the run has {names}; set evaluation.reward")
 
 

@@ -4,8 +4,8 @@ Each change is one Lua script, which Redis executes atomically.
 """
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from slipstream.algorithms.shaping import has_variance
@@ -158,6 +158,7 @@ class ReplayStore:
             self._correct(summary),
             repr(self._limits.shaping.difficulty.decay),
             int(summary.scored > 0 and not self._varied(summary)),
+            summary.source,
             *(part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)),
         )
         return inserted_from(answer)
@@ -318,6 +319,22 @@ def _rollout(row: dict[str, Any]) -> ListedRollout:
 
 def _generated(flat: Sequence[bytes]) -> Generated:
     sums = {name.decode(): float(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    return replace(
+        _of_source(sums, ""), by_source={name: _of_source(sums, f"@{name}") for name in sources_in(sums)}
+    )
+
+
+def sources_in(fields: Iterable[str]) -> list[str]:
+    """Return the sources in the names of fields, which end with `@` and the source, in order."""
+    return sorted({source for _, at, source in (name.partition("@") for name in fields) if at})
+
+
+def _of_source(numbers: Mapping[str, float], ending: str) -> Generated:
+    sums = {
+        name.removesuffix(ending): value
+        for name, value in numbers.items()
+        if name.endswith(ending) and ("@" in name) == bool(ending)
+    }
     return Generated(
         groups=int(sums.get("groups", 0)),
         unvaried_groups=int(sums.get("unvaried_groups", 0)),

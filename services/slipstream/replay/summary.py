@@ -26,10 +26,11 @@ class Summary:
     `tokens`: those of all segments, without prompts. `sampled_tokens`: tokens with mask 1. `version_sum`: sum
     of their policy versions. `task_rewards`: for each scored completion the weighted sum of its reward
     components, before shaping. `fault`: what is wrong with a malformed group, of which only the prompt is
-    known.
+    known. `source`: of the prompt in a mixture, or empty.
     """
 
     prompt_id: str
+    source: str = ""
     completions: int = 0
     task_rewards: tuple[float, ...] = ()
     tokens: int = 0
@@ -59,6 +60,7 @@ def summarise(group: PackedGroup, weights: Mapping[str, float]) -> Summary:
     parts = [segment for completion in completions for segment in segments(completion)]
     return Summary(
         prompt_id=group.prompt.prompt_id,
+        source=group.prompt.source,
         completions=len(completions),
         task_rewards=tuple(task_reward(c, weights) for c in completions if not withheld(c)),
         tokens=sum(len(part.token_ids) // TOKEN_BYTES for part in parts),

@@ -33,6 +33,7 @@ def prompt_to_proto(prompt: t.Prompt) -> pb.Prompt:
         messages=messages,
         answer=prompt.answer,
         fields=prompt.fields,
+        source=prompt.source,
     )
 
 
@@ -45,6 +46,7 @@ def prompt_from_proto(message: pb.Prompt) -> t.Prompt:
         messages=tuple(t.ChatMessage(role=m.role, content=m.content) for m in message.messages),
         answer=message.answer,
         fields=dict(message.fields),
+        source=message.source,
     )
 
 

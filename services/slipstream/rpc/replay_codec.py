@@ -1,5 +1,7 @@
 """Conversion between the values of slipstream.records and the messages of replay.proto."""
 
+from collections.abc import Mapping
+
 from slipstream import records as t
 from slipstream.rpc import codec, sampling_codec
 from slipstream.v1 import replay_pb2 as pb
@@ -146,6 +148,7 @@ def generated_to_proto(generated: t.Generated) -> pb.Generated:
         unvaried_groups=generated.unvaried_groups,
         reward_sums=generated.reward_sums,
         reward_counts=generated.reward_counts,
+        by_source={name: generated_to_proto(part) for name, part in generated.by_source.items()},
     )
 
 
@@ -156,7 +159,28 @@ def generated_from_proto(message: pb.Generated) -> t.Generated:
         unvaried_groups=message.unvaried_groups,
         reward_sums=dict(message.reward_sums),
         reward_counts=dict(message.reward_counts),
+        by_source={name: generated_from_proto(part) for name, part in message.by_source.items()},
     )
+
+
+def accuracies_to_proto(by_source: Mapping[str, t.SourceAccuracy]) -> dict[str, pb.SourceAccuracy]:
+    """Accuracies by source → messages."""
+    return {
+        name: pb.SourceAccuracy(completions=part.completions, errors=part.errors, accuracy=part.accuracy)
+        for name, part in by_source.items()
+    }
+
+
+def accuracies_from_proto(messages: Mapping[str, pb.SourceAccuracy]) -> dict[str, t.SourceAccuracy]:
+    """Messages → accuracies by source."""
+    return {
+        name: t.SourceAccuracy(
+            completions=part.completions,
+            errors=part.errors,
+            accuracy=part.accuracy if part.HasField("accuracy") else None,
+        )
+        for name, part in messages.items()
+    }
 
 
 def insert_outcome_from_proto(number: int) -> t.InsertOutcome:

@@ -89,6 +89,12 @@ class Metrics:
         assert isinstance(metric, Gauge)
         metric.set(value)
 
+    def change(self, name: str, amount: float) -> None:
+        """Add to a gauge without labels; the amount may be negative."""
+        metric = self._metric(name, Gauge, {})
+        assert isinstance(metric, Gauge)
+        metric.inc(amount)
+
     def follow(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
         """Set the callback of a gauge with one label: it returns label value → number at each scrape.
 

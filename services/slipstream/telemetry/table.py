@@ -96,6 +96,32 @@ TABLE: dict[str, Metric] = {
         help="Mean reward generated since the last step, by component.",
         labels=("reward",),
     ),
+    "source_reward_mean": Metric(
+        kind="gauge",
+        help="Mean reward generated since the last step, by source of a mixture and component.",
+        labels=("source", "reward"),
+    ),
+    "source_groups_total": Metric(
+        kind="counter",
+        help="Groups of each source of a mixture: generated with a score, or trained on.",
+        labels=("source", "kind"),
+    ),
+    "source_unvaried_share": Metric(
+        kind="gauge",
+        help="Share of the groups generated since the last step whose rewards are all equal, by source of a "
+        "mixture.",
+        labels=("source",),
+    ),
+    "source_truncated_share": Metric(
+        kind="gauge",
+        help="Share of the completions of the last batch that used all their tokens, by source of a mixture.",
+        labels=("source",),
+    ),
+    "source_held_out_accuracy": Metric(
+        kind="gauge",
+        help="Held-out accuracy of the last evaluation, by source of a mixture.",
+        labels=("source",),
+    ),
     "gradient_norm": Metric(kind="gauge", help="Global gradient norm before clipping, last step."),
     "learning_rate": Metric(kind="gauge", help="Learning rate of the last step."),
     "value_loss": Metric(kind="gauge", help="Mean value loss of the critic over trained tokens, last step."),

@@ -55,10 +55,12 @@ class PackedSegment(_message.Message):
     def __init__(self, token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[_types_pb2.VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., prompt_token_ids: _Optional[bytes] = ..., routed_experts: _Optional[_Union[_types_pb2.RoutedExperts, _Mapping]] = ..., top_logprobs: _Optional[_Union[_types_pb2.TopLogprobs, _Mapping]] = ..., turn_ends: _Optional[_Iterable[_Union[_types_pb2.TurnEnd, _Mapping]]] = ...) -> None: ...
 
 class PackedPrompt(_message.Message):
-    __slots__ = ("prompt_id",)
+    __slots__ = ("prompt_id", "source")
     PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     prompt_id: str
-    def __init__(self, prompt_id: _Optional[str] = ...) -> None: ...
+    source: str
+    def __init__(self, prompt_id: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
 
 class PackedGroup(_message.Message):
     __slots__ = ("group_id", "lease_epoch", "prompt", "prompt_token_ids", "completions", "worker_id")

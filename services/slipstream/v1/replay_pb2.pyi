@@ -230,7 +230,7 @@ class Cursor(_message.Message):
     def __init__(self, dispatched: _Optional[int] = ..., open: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Generated(_message.Message):
-    __slots__ = ("groups", "unvaried_groups", "reward_sums", "reward_counts")
+    __slots__ = ("groups", "unvaried_groups", "reward_sums", "reward_counts", "by_source")
     class RewardSumsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -245,15 +245,24 @@ class Generated(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class BySourceEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Generated
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Generated, _Mapping]] = ...) -> None: ...
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     UNVARIED_GROUPS_FIELD_NUMBER: _ClassVar[int]
     REWARD_SUMS_FIELD_NUMBER: _ClassVar[int]
     REWARD_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    BY_SOURCE_FIELD_NUMBER: _ClassVar[int]
     groups: int
     unvaried_groups: int
     reward_sums: _containers.ScalarMap[str, float]
     reward_counts: _containers.ScalarMap[str, int]
-    def __init__(self, groups: _Optional[int] = ..., unvaried_groups: _Optional[int] = ..., reward_sums: _Optional[_Mapping[str, float]] = ..., reward_counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    by_source: _containers.MessageMap[str, Generated]
+    def __init__(self, groups: _Optional[int] = ..., unvaried_groups: _Optional[int] = ..., reward_sums: _Optional[_Mapping[str, float]] = ..., reward_counts: _Optional[_Mapping[str, int]] = ..., by_source: _Optional[_Mapping[str, Generated]] = ...) -> None: ...
 
 class ReleaseBatchRequest(_message.Message):
     __slots__ = ("group_ids", "hand_out")
@@ -360,7 +369,14 @@ class GetEvaluationRequest(_message.Message):
     def __init__(self, evaluation_id: _Optional[str] = ...) -> None: ...
 
 class GetEvaluationResponse(_message.Message):
-    __slots__ = ("done", "version", "completions", "errors", "accuracy", "mean_version", "best_of_n", "majority")
+    __slots__ = ("done", "version", "completions", "errors", "accuracy", "mean_version", "best_of_n", "majority", "by_source")
+    class BySourceEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SourceAccuracy
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SourceAccuracy, _Mapping]] = ...) -> None: ...
     DONE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +385,7 @@ class GetEvaluationResponse(_message.Message):
     MEAN_VERSION_FIELD_NUMBER: _ClassVar[int]
     BEST_OF_N_FIELD_NUMBER: _ClassVar[int]
     MAJORITY_FIELD_NUMBER: _ClassVar[int]
+    BY_SOURCE_FIELD_NUMBER: _ClassVar[int]
     done: bool
     version: int
     completions: int
@@ -377,7 +394,18 @@ class GetEvaluationResponse(_message.Message):
     mean_version: float
     best_of_n: float
     majority: float
-    def __init__(self, done: bool = ..., version: _Optional[int] = ..., completions: _Optional[int] = ..., errors: _Optional[int] = ..., accuracy: _Optional[float] = ..., mean_version: _Optional[float] = ..., best_of_n: _Optional[float] = ..., majority: _Optional[float] = ...) -> None: ...
+    by_source: _containers.MessageMap[str, SourceAccuracy]
+    def __init__(self, done: bool = ..., version: _Optional[int] = ..., completions: _Optional[int] = ..., errors: _Optional[int] = ..., accuracy: _Optional[float] = ..., mean_version: _Optional[float] = ..., best_of_n: _Optional[float] = ..., majority: _Optional[float] = ..., by_source: _Optional[_Mapping[str, SourceAccuracy]] = ...) -> None: ...
+
+class SourceAccuracy(_message.Message):
+    __slots__ = ("completions", "errors", "accuracy")
+    COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    completions: int
+    errors: int
+    accuracy: float
+    def __init__(self, completions: _Optional[int] = ..., errors: _Optional[int] = ..., accuracy: _Optional[float] = ...) -> None: ...
 
 class Ledger(_message.Message):
     __slots__ = ("leased", "inserted", "returned", "expired", "running", "trained", "filtered", "dropped", "buffered", "in_flight", "tokens_inserted", "tokens_trained", "fenced", "duplicates", "withheld", "skipped", "refills_exhausted", "retrained", "retired")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19slipstream/v1/types.proto\x12\rslipstream.v1\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xd7\x01\n\x06Prompt\x12\x11\n\tprompt_id\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12,\n\x08messages\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.ChatMessage\x12\x0e\n\x06\x61nswer\x18\x05 \x01(\t\x12\x31\n\x06\x66ields\x18\x06 \x03(\x0b\x32!.slipstream.v1.Prompt.FieldsEntry\x1a-\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\":\n\x0bVersionSpan\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x05\"Q\n\nStepReward\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x10\n\x08text_end\x18\x02 \x01(\x05\x12\x11\n\ttoken_end\x18\x03 \x01(\x05\x12\x0f\n\x07segment\x18\x04 \x01(\x05\"\x98\x01\n\x06Reward\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\'\n\x07outcome\x18\x03 \x01(\x0e\x32\x16.slipstream.v1.Outcome\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x05 \x01(\t\x12(\n\x05steps\x18\x06 \x03(\x0b\x32\x19.slipstream.v1.StepReward\"]\n\rRoutedExperts\x12\x0e\n\x06tokens\x18\x01 \x01(\x05\x12\x0e\n\x06layers\x18\x02 \x01(\x05\x12\r\n\x05top_k\x18\x03 \x01(\x05\x12\x10\n\x08id_bytes\x18\x04 \x01(\x05\x12\x0b\n\x03ids\x18\x05 \x01(\x0c\"Y\n\x0fTeacherLogprobs\x12\x10\n\x08logprobs\x18\x01 \x01(\x0c\x12\r\n\x05top_k\x18\x02 \x01(\x05\x12\x0f\n\x07top_ids\x18\x03 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\x04 \x01(\x0c\";\n\x0bTopLogprobs\x12\r\n\x05top_k\x18\x01 \x01(\x05\x12\x0b\n\x03ids\x18\x02 \x01(\x0c\x12\x10\n\x08logprobs\x18\x03 \x01(\x0c\"\xf9\x03\n\nCompletion\x12\x11\n\ttoken_ids\x18\t \x03(\x07\x12\x10\n\x08logprobs\x18\x02 \x03(\x02\x12\x0c\n\x04mask\x18\x03 \x01(\x0c\x12)\n\x05spans\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.VersionSpan\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12&\n\x07rewards\x18\x06 \x03(\x0b\x32\x15.slipstream.v1.Reward\x12\x0c\n\x04text\x18\x07 \x01(\t\x12\x34\n\x0erouted_experts\x18\x08 \x01(\x0b\x32\x1c.slipstream.v1.RoutedExperts\x12/\n\x07teacher\x18\n \x01(\x0b\x32\x1e.slipstream.v1.TeacherLogprobs\x12\x30\n\x0ctop_logprobs\x18\x0b \x01(\x0b\x32\x1a.slipstream.v1.TopLogprobs\x12\x0f\n\x07\x65ngines\x18\x0c \x01(\x05\x12\x18\n\x10prompt_token_ids\x18\r \x03(\x07\x12.\n\x0elater_segments\x18\x0e \x03(\x0b\x32\x16.slipstream.v1.Segment\x12)\n\tturn_ends\x18\x0f \x03(\x0b\x32\x16.slipstream.v1.TurnEndJ\x04\x08\x01\x10\x02\",\n\x07TurnEnd\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\x11\n\ttoken_end\x18\x02 \x01(\x05\"\x8a\x03\n\x07Segment\x12\x11\n\ttoken_ids\x18\x01 \x03(\x07\x12\x10\n\x08logprobs\x18\x02 \x03(\x02\x12\x0c\n\x04mask\x18\x03 \x01(\x0c\x12)\n\x05spans\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.VersionSpan\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12\x18\n\x10prompt_token_ids\x18\x06 \x03(\x07\x12\x34\n\x0erouted_experts\x18\x07 \x01(\x0b\x32\x1c.slipstream.v1.RoutedExperts\x12/\n\x07teacher\x18\x08 \x01(\x0b\x32\x1e.slipstream.v1.TeacherLogprobs\x12\x30\n\x0ctop_logprobs\x18\t \x01(\x0b\x32\x1a.slipstream.v1.TopLogprobs\x12\x0f\n\x07\x65ngines\x18\n \x01(\x05\x12)\n\tturn_ends\x18\x0b \x03(\x0b\x32\x16.slipstream.v1.TurnEnd\"\xd0\x01\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x13\n\x0blease_epoch\x18\x02 \x01(\x03\x12\x16\n\x0e\x64ispatch_index\x18\x03 \x01(\x03\x12%\n\x06prompt\x18\x04 \x01(\x0b\x32\x15.slipstream.v1.Prompt\x12\x18\n\x10prompt_token_ids\x18\x08 \x03(\x07\x12.\n\x0b\x63ompletions\x18\x06 \x03(\x0b\x32\x19.slipstream.v1.Completion\x12\x11\n\tworker_id\x18\x07 \x01(\tJ\x04\x08\x05\x10\x06*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02*d\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x11\n\rOUTCOME_SCORE\x10\x01\x12\x1a\n\x16OUTCOME_INVALID_ANSWER\x10\x02\x12\x11\n\rOUTCOME_ERROR\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19slipstream/v1/types.proto\x12\rslipstream.v1\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xe7\x01\n\x06Prompt\x12\x11\n\tprompt_id\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12,\n\x08messages\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.ChatMessage\x12\x0e\n\x06\x61nswer\x18\x05 \x01(\t\x12\x31\n\x06\x66ields\x18\x06 \x03(\x0b\x32!.slipstream.v1.Prompt.FieldsEntry\x12\x0e\n\x06source\x18\x07 \x01(\t\x1a-\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\":\n\x0bVersionSpan\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x05\"Q\n\nStepReward\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x10\n\x08text_end\x18\x02 \x01(\x05\x12\x11\n\ttoken_end\x18\x03 \x01(\x05\x12\x0f\n\x07segment\x18\x04 \x01(\x05\"\x98\x01\n\x06Reward\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\'\n\x07outcome\x18\x03 \x01(\x0e\x32\x16.slipstream.v1.Outcome\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x05 \x01(\t\x12(\n\x05steps\x18\x06 \x03(\x0b\x32\x19.slipstream.v1.StepReward\"]\n\rRoutedExperts\x12\x0e\n\x06tokens\x18\x01 \x01(\x05\x12\x0e\n\x06layers\x18\x02 \x01(\x05\x12\r\n\x05top_k\x18\x03 \x01(\x05\x12\x10\n\x08id_bytes\x18\x04 \x01(\x05\x12\x0b\n\x03ids\x18\x05 \x01(\x0c\"Y\n\x0fTeacherLogprobs\x12\x10\n\x08logprobs\x18\x01 \x01(\x0c\x12\r\n\x05top_k\x18\x02 \x01(\x05\x12\x0f\n\x07top_ids\x18\x03 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\x04 \x01(\x0c\";\n\x0bTopLogprobs\x12\r\n\x05top_k\x18\x01 \x01(\x05\x12\x0b\n\x03ids\x18\x02 \x01(\x0c\x12\x10\n\x08logprobs\x18\x03 \x01(\x0c\"\xf9\x03\n\nCompletion\x12\x11\n\ttoken_ids\x18\t \x03(\x07\x12\x10\n\x08logprobs\x18\x02 \x03(\x02\x12\x0c\n\x04mask\x18\x03 \x01(\x0c\x12)\n\x05spans\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.VersionSpan\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12&\n\x07rewards\x18\x06 \x03(\x0b\x32\x15.slipstream.v1.Reward\x12\x0c\n\x04text\x18\x07 \x01(\t\x12\x34\n\x0erouted_experts\x18\x08 \x01(\x0b\x32\x1c.slipstream.v1.RoutedExperts\x12/\n\x07teacher\x18\n \x01(\x0b\x32\x1e.slipstream.v1.TeacherLogprobs\x12\x30\n\x0ctop_logprobs\x18\x0b \x01(\x0b\x32\x1a.slipstream.v1.TopLogprobs\x12\x0f\n\x07\x65ngines\x18\x0c \x01(\x05\x12\x18\n\x10prompt_token_ids\x18\r \x03(\x07\x12.\n\x0elater_segments\x18\x0e \x03(\x0b\x32\x16.slipstream.v1.Segment\x12)\n\tturn_ends\x18\x0f \x03(\x0b\x32\x16.slipstream.v1.TurnEndJ\x04\x08\x01\x10\x02\",\n\x07TurnEnd\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\x11\n\ttoken_end\x18\x02 \x01(\x05\"\x8a\x03\n\x07Segment\x12\x11\n\ttoken_ids\x18\x01 \x03(\x07\x12\x10\n\x08logprobs\x18\x02 \x03(\x02\x12\x0c\n\x04mask\x18\x03 \x01(\x0c\x12)\n\x05spans\x18\x04 \x03(\x0b\x32\x1a.slipstream.v1.VersionSpan\x12\x32\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12\x18\n\x10prompt_token_ids\x18\x06 \x03(\x07\x12\x34\n\x0erouted_experts\x18\x07 \x01(\x0b\x32\x1c.slipstream.v1.RoutedExperts\x12/\n\x07teacher\x18\x08 \x01(\x0b\x32\x1e.slipstream.v1.TeacherLogprobs\x12\x30\n\x0ctop_logprobs\x18\t \x01(\x0b\x32\x1a.slipstream.v1.TopLogprobs\x12\x0f\n\x07\x65ngines\x18\n \x01(\x05\x12)\n\tturn_ends\x18\x0b \x03(\x0b\x32\x16.slipstream.v1.TurnEnd\"\xd0\x01\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x13\n\x0blease_epoch\x18\x02 \x01(\x03\x12\x16\n\x0e\x64ispatch_index\x18\x03 \x01(\x03\x12%\n\x06prompt\x18\x04 \x01(\x0b\x32\x15.slipstream.v1.Prompt\x12\x18\n\x10prompt_token_ids\x18\x08 \x03(\x07\x12.\n\x0b\x63ompletions\x18\x06 \x03(\x0b\x32\x19.slipstream.v1.Completion\x12\x11\n\tworker_id\x18\x07 \x01(\tJ\x04\x08\x05\x10\x06*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02*d\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x11\n\rOUTCOME_SCORE\x10\x01\x12\x1a\n\x16OUTCOME_INVALID_ANSWER\x10\x02\x12\x11\n\rOUTCOME_ERROR\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,34 +33,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PROMPT_FIELDSENTRY']._loaded_options = None
   _globals['_PROMPT_FIELDSENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=2015
-  _globals['_FINISHREASON']._serialized_end=2110
-  _globals['_OUTCOME']._serialized_start=2112
-  _globals['_OUTCOME']._serialized_end=2212
+  _globals['_FINISHREASON']._serialized_start=2031
+  _globals['_FINISHREASON']._serialized_end=2126
+  _globals['_OUTCOME']._serialized_start=2128
+  _globals['_OUTCOME']._serialized_end=2228
   _globals['_CHATMESSAGE']._serialized_start=44
   _globals['_CHATMESSAGE']._serialized_end=88
   _globals['_PROMPT']._serialized_start=91
-  _globals['_PROMPT']._serialized_end=306
-  _globals['_PROMPT_FIELDSENTRY']._serialized_start=261
-  _globals['_PROMPT_FIELDSENTRY']._serialized_end=306
-  _globals['_VERSIONSPAN']._serialized_start=308
-  _globals['_VERSIONSPAN']._serialized_end=366
-  _globals['_STEPREWARD']._serialized_start=368
-  _globals['_STEPREWARD']._serialized_end=449
-  _globals['_REWARD']._serialized_start=452
-  _globals['_REWARD']._serialized_end=604
-  _globals['_ROUTEDEXPERTS']._serialized_start=606
-  _globals['_ROUTEDEXPERTS']._serialized_end=699
-  _globals['_TEACHERLOGPROBS']._serialized_start=701
-  _globals['_TEACHERLOGPROBS']._serialized_end=790
-  _globals['_TOPLOGPROBS']._serialized_start=792
-  _globals['_TOPLOGPROBS']._serialized_end=851
-  _globals['_COMPLETION']._serialized_start=854
-  _globals['_COMPLETION']._serialized_end=1359
-  _globals['_TURNEND']._serialized_start=1361
-  _globals['_TURNEND']._serialized_end=1405
-  _globals['_SEGMENT']._serialized_start=1408
-  _globals['_SEGMENT']._serialized_end=1802
-  _globals['_GROUP']._serialized_start=1805
-  _globals['_GROUP']._serialized_end=2013
+  _globals['_PROMPT']._serialized_end=322
+  _globals['_PROMPT_FIELDSENTRY']._serialized_start=277
+  _globals['_PROMPT_FIELDSENTRY']._serialized_end=322
+  _globals['_VERSIONSPAN']._serialized_start=324
+  _globals['_VERSIONSPAN']._serialized_end=382
+  _globals['_STEPREWARD']._serialized_start=384
+  _globals['_STEPREWARD']._serialized_end=465
+  _globals['_REWARD']._serialized_start=468
+  _globals['_REWARD']._serialized_end=620
+  _globals['_ROUTEDEXPERTS']._serialized_start=622
+  _globals['_ROUTEDEXPERTS']._serialized_end=715
+  _globals['_TEACHERLOGPROBS']._serialized_start=717
+  _globals['_TEACHERLOGPROBS']._serialized_end=806
+  _globals['_TOPLOGPROBS']._serialized_start=808
+  _globals['_TOPLOGPROBS']._serialized_end=867
+  _globals['_COMPLETION']._serialized_start=870
+  _globals['_COMPLETION']._serialized_end=1375
+  _globals['_TURNEND']._serialized_start=1377
+  _globals['_TURNEND']._serialized_end=1421
+  _globals['_SEGMENT']._serialized_start=1424
+  _globals['_SEGMENT']._serialized_end=1818
+  _globals['_GROUP']._serialized_start=1821
+  _globals['_GROUP']._serialized_end=2029
 # @@protoc_insertion_point(module_scope)

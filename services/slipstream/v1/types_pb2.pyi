@@ -35,7 +35,7 @@ class ChatMessage(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
 
 class Prompt(_message.Message):
-    __slots__ = ("prompt_id", "task", "text", "messages", "answer", "fields")
+    __slots__ = ("prompt_id", "task", "text", "messages", "answer", "fields", "source")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -49,13 +49,15 @@ class Prompt(_message.Message):
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     prompt_id: str
     task: str
     text: str
     messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
     answer: str
     fields: _containers.ScalarMap[str, str]
-    def __init__(self, prompt_id: _Optional[str] = ..., task: _Optional[str] = ..., text: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., answer: _Optional[str] = ..., fields: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    source: str
+    def __init__(self, prompt_id: _Optional[str] = ..., task: _Optional[str] = ..., text: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., answer: _Optional[str] = ..., fields: _Optional[_Mapping[str, str]] = ..., source: _Optional[str] = ...) -> None: ...
 
 class VersionSpan(_message.Message):
     __slots__ = ("version", "start", "end")

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from slipstream.config import ConfigError
+from slipstream.config.sources import applying_rewards
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
@@ -32,7 +33,13 @@ async def main(pod: Pod) -> None:
     config = pod.config.verifier
     resources = Resources.make(config, metrics=pod.metrics, log=pod.log)
     rewards = bind_rewards(pod.config.rewards, resources)
-    scorer = Scorer(rewards, queue=resources.queue, metrics=pod.metrics, log=pod.log)
+    scorer = Scorer(
+        rewards,
+        queue=resources.queue,
+        metrics=pod.metrics,
+        log=pod.log,
+        applying=applying_rewards(pod.config),
+    )
     programs = Programs(
         resources.sandbox, limits=limits_of(pod.config), queue=resources.queue, metrics=pod.metrics
     )

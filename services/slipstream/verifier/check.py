@@ -14,10 +14,10 @@ from typing import Any
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
 from slipstream.answers.latex_input import UnsupportedExpression, normalize
 from slipstream.config import RunConfig, VerifierConfig
-from slipstream.config.environments import python_tools
 from slipstream.config.load import parse_config
 from slipstream.config.problem import Invalid, Problem
 from slipstream.config.rewards import KINDS, CodeTestsConfig, GroundTruth
+from slipstream.config.sources import python_tools_of
 from slipstream.records import Prompt
 from slipstream.sandbox import cgroup, packages
 from slipstream.sandbox.capacity import Capacity, Need, TooLittleCapacity, servers_for
@@ -63,7 +63,7 @@ def refusals(
         except ValueError as error:
             yield _refusal(f"rewards.{position}", str(error), is_local=False)
     programs = [reward.memory_mib for reward in config.rewards if isinstance(reward, CodeTestsConfig)]
-    programs += [tool.memory_mib for tool in python_tools(config.data.environment)]
+    programs += [tool.memory_mib for tool in python_tools_of(config)]
     if programs:
         yield from _of_sandbox(config.verifier, max(programs), layers)
 

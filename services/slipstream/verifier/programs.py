@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slipstream.config import RunConfig
-from slipstream.config.environments import python_tools
+from slipstream.config.sources import python_tools_of
 from slipstream.rpc.errors import InvalidRequest, Unreachable
 from slipstream.sandbox.job import Run, RunResult
 from slipstream.sandbox.notebook import MAX_CHARACTERS
@@ -57,7 +57,7 @@ class ProgramResult:
 
 def limits_of(config: RunConfig) -> ProgramLimits | None:
     """Return the largest limits of the tools `python` of a run; None if it has none."""
-    tools = python_tools(config.data.environment)
+    tools = python_tools_of(config)
     if not tools:
         return None
     return ProgramLimits(

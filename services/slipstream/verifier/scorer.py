@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isfinite
 
+from slipstream.config.sources import BySource, UnknownSource
 from slipstream.records import Outcome, Prompt
 from slipstream.records import Reward as Component
 from slipstream.rpc.errors import InvalidRequest
@@ -33,14 +34,23 @@ Vectors = list[list[Component]]
 class Scorer:
     """Scores groups by all rewards.
 
-    Invariants: each answer gets one component of each reward, in order; a failure is an Outcome.ERROR, never
-    a score of 0 (invariant 11); no answer is scored without a slot of the admission queue.
+    Invariants: each answer gets one component of each reward that applies to its prompt, in order; a failure
+    is an Outcome.ERROR, never a score of 0 (invariant 11); no answer is scored without a slot of the
+    admission queue.
     """
 
     def __init__(
-        self, rewards: Mapping[str, Reward], *, queue: AdmissionQueue, metrics: Metrics, log: Log
+        self,
+        rewards: Mapping[str, Reward],
+        *,
+        queue: AdmissionQueue,
+        metrics: Metrics,
+        log: Log,
+        applying: BySource[frozenset[str]] | None = None,
     ) -> None:
+        """`applying`: names of the rewards that apply, by the source of a prompt; None: all of them."""
         self._rewards = rewards
+        self._applying = applying
         self._queue = queue
         self._metrics = metrics
         self._log = log
@@ -52,14 +62,16 @@ class Scorer:
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
         """Return the reward vectors, in the order of the answers.
 
-        Errors: Busy if the admission queue is full; InvalidRequest for no answers; UnusableGroundTruth.
+        Errors: Busy if the admission queue is full; InvalidRequest for no answers, or a source that the run
+        does not have; UnusableGroundTruth.
         """
         if not answers:
             raise InvalidRequest("Score: no answers; at least one is needed")
+        rewards = self._rewards_of(prompt)
         self._queue.admit(len(answers))
         started = time.monotonic()
         try:
-            columns = await self._columns(prompt, answers)
+            columns = await self._columns(rewards, prompt, answers)
         except UnusableGroundTruth as error:
             self._report_unusable(prompt, error)
             raise
@@ -67,7 +79,7 @@ class Scorer:
             seconds = time.monotonic() - started
             self._queue.release(len(answers), seconds=seconds)
             self._metrics.observe("score_seconds", seconds)
-        vectors = [list(vector) for vector in zip(*columns, strict=True)]
+        vectors = [[column[place] for column in columns] for place in range(len(answers))]
         self._report(prompt, columns)
         return vectors
 
@@ -76,9 +88,21 @@ class Scorer:
         for reward in self._rewards.values():
             await reward.close()
 
-    async def _columns(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
+    def _rewards_of(self, prompt: Prompt) -> Mapping[str, Reward]:
+        """Return the rewards that apply to a prompt. Errors: InvalidRequest."""
+        if self._applying is None:
+            return self._rewards
+        try:
+            names = self._applying.of(prompt.source)
+        except UnknownSource as error:
+            raise InvalidRequest(f"Score: {error}") from error
+        return {name: reward for name, reward in self._rewards.items() if name in names}
+
+    async def _columns(
+        self, rewards: Mapping[str, Reward], prompt: Prompt, answers: Sequence[Answer]
+    ) -> Vectors:
         """Return the components, one list for each reward. Errors: UnusableGroundTruth."""
-        calls = [self._column(name, reward, prompt, answers) for name, reward in self._rewards.items()]
+        calls = [self._column(name, reward, prompt, answers) for name, reward in rewards.items()]
         if len(calls) == 1:  # without the cost of a task
             return [await calls[0]]
         columns = [asyncio.create_task(call) for call in calls]

@@ -76,6 +76,8 @@ def _tried(config: RunConfig, reward: CustomConfig, rows: Sequence[Row]) -> Trie
     refused = why_not_callable(reward)
     scored_row: Tried = {}
     for number, (prompt, demonstration) in enumerate([] if refused else rows):
+        if not reward.applies_to(prompt.source):
+            continue
         try:
             right, empty = asyncio.run(_called(config.verifier, reward, prompt, (demonstration, "")))
         except (SlipstreamError, UnusableGroundTruth) as error:
@@ -113,17 +115,15 @@ async def _called(
 
 def _excluded(config: RunConfig, rows: Sequence[Row]) -> Iterator[str]:
     """Yield the names of the formats that no ground truth has, if an exact match compares the whole text."""
-    compares_whole_text = any(
-        isinstance(reward, ExactMatchConfig) and reward.extract == "whole" for reward in config.rewards
-    )
-    for reward in config.rewards if compares_whole_text and rows else ():
-        if isinstance(reward, FormatConfig):
-            verdicts = [
-                asyncio.run(_called(config.verifier, reward, prompt, [prompt.answer.strip()]))[0]
-                for prompt, _ in rows
-            ]
-            if all(verdict.outcome is Outcome.SCORE and not verdict.value for verdict in verdicts):
-                yield reward.name
+    exact = [r for r in config.rewards if isinstance(r, ExactMatchConfig) and r.extract == "whole"]
+    compared = [prompt for prompt, _ in rows if any(reward.applies_to(prompt.source) for reward in exact)]
+    for reward in config.rewards:
+        if not isinstance(reward, FormatConfig):
+            continue
+        prompts = [prompt for prompt in compared if reward.applies_to(prompt.source)]
+        verdicts = [asyncio.run(_called(config.verifier, reward, p, [p.answer.strip()]))[0] for p in prompts]
+        if verdicts and all(verdict.outcome is Outcome.SCORE and not verdict.value for verdict in verdicts):
+            yield reward.name
 
 
 def _shown(verdict: Verdict) -> str:

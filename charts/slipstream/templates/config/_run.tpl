@@ -20,6 +20,22 @@
 {{- if kindIs "invalid" $look.value -}}{{- index . 2 -}}{{- else -}}{{- $look.value -}}{{- end -}}
 {{- end -}}
 
+{{/* The tools of all environments of the run as JSON {tools: [...]}: that of the data, and those of the sources of a mixture. */}}
+{{- define "slipstream.run.tools" -}}
+{{- $sections := list -}}
+{{- range list "data" "data.of" -}}
+{{- $look := (include "slipstream.run.look" (list $ .) | fromJson).value -}}
+{{- $sections = concat $sections (ternary $look (list $look) (kindIs "slice" $look)) -}}
+{{- end -}}
+{{- $tools := list -}}
+{{- range $sections -}}
+{{- if and (kindIs "map" .) (kindIs "map" .environment) (kindIs "slice" .environment.tools) -}}
+{{- range .environment.tools -}}{{- if kindIs "map" . -}}{{- $tools = append $tools . -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- dict "tools" $tools | toJson -}}
+{{- end -}}
+
 {{- define "slipstream.run.tree" -}}
 {{- .Values.run.config | fromYaml | toJson -}}
 {{- end -}}

@@ -31,7 +31,7 @@ verifier.models has an existingClaim and a hostPath: leave one of them empty
 {{- include "slipstream.guards.custom" (list $ .) }}
 {{- end }}
 {{- $programs := (include "slipstream.verifier.rewards" (list . "code_tests") | fromJson).rewards -}}
-{{- range (include "slipstream.run.look" (list . "data.environment.tools") | fromJson).value -}}
+{{- range (include "slipstream.run.tools" . | fromJson).tools -}}
 {{- if eq (toString .kind) "python" }}{{ $programs = list . }}{{ end -}}
 {{- end -}}
 {{- if $programs -}}

@@ -2,7 +2,8 @@
 
     python -m slipstream.actor.adapters.verifiers_rows RUN.yaml --rows 1000 > tasks.jsonl
 
-RUN.yaml names the environment in `data.environment`; its data file need not exist yet.
+RUN.yaml names the environment in `data.environment`, or in a source of a mixture, which `--source` names. Its
+data file need not exist yet.
 """
 
 import argparse
@@ -13,7 +14,8 @@ from pathlib import Path
 
 from slipstream.actor.adapters.local_server import child_environment
 from slipstream.actor.adapters.verifiers_process import RUNNER
-from slipstream.config import ConfigError, load_config
+from slipstream.config import ConfigError, RunConfig, load_config
+from slipstream.config.sources import sources
 from slipstream.config.verifiers import VerifiersEnvironment
 
 
@@ -22,14 +24,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="verifiers_rows", description=__doc__.partition(":")[0])
     parser.add_argument("run", type=Path, help="the configuration of a run")
     parser.add_argument("--rows", type=int, default=10_000, help="most rows; some tasksets never end")
+    parser.add_argument("--source", help="the source of a mixture, if several have such an environment")
     arguments = parser.parse_args()
     try:
-        environment = load_config(arguments.run).data.environment
+        environment = environment_of(load_config(arguments.run), arguments.source)
     except ConfigError as error:
         print(error, file=sys.stderr)
-        return 2
-    if not isinstance(environment, VerifiersEnvironment):
-        print("data.environment is no environment of the kind `verifiers`", file=sys.stderr)
         return 2
     command = [
         environment.python,
@@ -43,6 +43,24 @@ def main() -> int:
     except OSError as error:
         print(f"data.environment.python: {environment.python} cannot be started: {error}", file=sys.stderr)
         return 2
+
+
+def environment_of(config: RunConfig, name: str | None) -> VerifiersEnvironment:
+    """Return the environment of a source, or the only one of its kind. Errors: ConfigError."""
+    of_kind = {
+        source.name: source.environment
+        for source in sources(config)
+        if isinstance(source.environment, VerifiersEnvironment)
+    }
+    if name is not None and name not in of_kind:
+        raise ConfigError(
+            f"--source {name}: no source of this name has an environment of the kind `verifiers`"
+        )
+    if not of_kind:
+        raise ConfigError("data.environment is no environment of the kind `verifiers`")
+    if name is None and len({environment.model_dump_json() for environment in of_kind.values()}) > 1:
+        raise ConfigError(f"several sources have one: name it by --source, one of {', '.join(of_kind)}")
+    return of_kind[name] if name else next(iter(of_kind.values()))
 
 
 if __name__ == "__main__":

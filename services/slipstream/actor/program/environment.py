@@ -78,7 +78,6 @@ class Programs:
         self._metrics = metrics
         self._log = log
         self._places = asyncio.Semaphore(config.most_processes)
-        self._running = 0
         self._next_log = 0.0
         metrics.set("programs_running", 0)
         for end in ENDS:  # Prometheus sees no rise in a counter that appears with its first event
@@ -101,16 +100,12 @@ class Programs:
     async def _place(self, episode: Episode) -> AsyncIterator[None]:
         with episode.waiting(), self._metrics.waiting("program"):
             await self._places.acquire()
-        self._count_running(1)
+        self._metrics.change("programs_running", 1)  # a run may have several environments of this kind
         try:
             yield
         finally:
-            self._count_running(-1)
+            self._metrics.change("programs_running", -1)
             self._places.release()
-
-    def _count_running(self, change: int) -> None:
-        self._running += change
-        self._metrics.set("programs_running", self._running)
 
     async def _play(self, episode: Episode, session: Session, folder: Path) -> None:
         environment = self._environment(episode, session, folder)

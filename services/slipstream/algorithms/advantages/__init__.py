@@ -21,6 +21,7 @@ def group_advantages(
     rewards: Tensor,
     group_ids: Tensor,
     *,
+    applies: Tensor | None = None,
     weights: Tensor | None = None,
     lengths: Tensor | None = None,
     baselines: Tensor | None = None,
@@ -32,6 +33,9 @@ def group_advantages(
         NaN withholds a completion: its advantage is 0 and no statistic sees it. One NaN component withholds
         the sum, whatever its weight; gdpo leaves out only that component, unless all are NaN.
     group_ids: [B] integers; completions with the same id answer the same prompt, in any order and number.
+    applies: [B, components] bool, all by default; a component that does not apply to a completion is in no
+        sum and in no statistic, whatever its value. In a run the completions of a group have one source, and
+        with it the same components.
     weights: [components], 1 each by default.
     lengths: [B] tokens of each completion; opo and reinforce_pp with weighting token need them.
     baselines: [B] average reward of each completion's key before this batch (`RunningBaselines.of`); ema
@@ -58,6 +62,7 @@ def group_advantages(
     completions = make_completions(
         rewards,
         group_ids,
+        applies=applies,
         weights=weights,
         lengths=lengths,
         baselines=baselines,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slipstream.algorithms.advantages.centre import EQUAL_REWARDS, centre
-from slipstream.algorithms.advantages.completions import Completions
+from slipstream.algorithms.advantages.completions import Completions, component_sum
 from slipstream.algorithms.spec import BatchScaled, Gdpo, ReinforcePp
 
 
@@ -46,13 +46,15 @@ def reinforce_pp(spec: ReinforcePp, completions: Completions) -> Tensor:
 def gdpo(spec: Gdpo, completions: Completions) -> Tensor:
     """S = sum of w (r - group mean) / (group std + epsilon) over components; S / (std of S + epsilon).
 
-    In the batch statistics count completions with a component that can be compared in its group.
+    In the batch statistics count completions with a component that can be compared in its group. A component
+    that does not apply to a completion is treated as unknown: it has no part in S.
     """
     components = completions.reward_BN.shape[1]
     group_BN = completions.group_B.unsqueeze(1) * components + torch.arange(components)
-    centred_X = centre(completions.reward_BN.flatten(), group_BN.flatten(), completions.groups * components)
+    reward_BN = torch.where(completions.applies_BN, completions.reward_BN, torch.nan)
+    centred_X = centre(reward_BN.flatten(), group_BN.flatten(), completions.groups * components)
     scaled_X = centred_X.value_N / (centred_X.std_N(spec.ddof) + spec.epsilon)
-    sum_B = (scaled_X.view(-1, components) * completions.weight_N).sum(dim=1)
+    sum_B = component_sum(scaled_X.view(-1, components) * completions.weight_N)
     if not spec.final_batch_norm:
         return sum_B
     count_B = centred_X.compared_N.view(-1, components).any(dim=1).to(torch.float64)

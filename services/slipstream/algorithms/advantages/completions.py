@@ -17,6 +17,9 @@ class Completions:
     """One batch on the CPU, in float64; a NaN reward is one that was withheld."""
 
     reward_BN: Tensor
+    """0 where a component does not apply to the completion."""
+    applies_BN: Tensor
+    """Whether a component applies to the completion, bool."""
     weight_N: Tensor
     group_B: Tensor
     """Index of the group of each completion, 0..groups - 1."""
@@ -26,8 +29,8 @@ class Completions:
 
     @property
     def total_B(self) -> Tensor:
-        """Weighted sum of the components; NaN where one is."""
-        return (self.reward_BN * self.weight_N).sum(dim=1)
+        """Weighted sum of the components that apply; NaN where one of them is."""
+        return component_sum(self.reward_BN * self.weight_N)
 
     def centred(self) -> Centred:
         """The totals minus the mean of their group."""
@@ -52,10 +55,16 @@ class Completions:
         return self.baseline_B
 
 
+def component_sum(value_BN: Tensor) -> Tensor:
+    """Sum over the components, one after the other: a component of 0 changes no bit of the sum."""
+    return torch.stack([value_BN[:, n] for n in range(value_BN.shape[1])]).cumsum(dim=0)[-1]
+
+
 def make_completions(
     rewards: Tensor,
     group_ids: Tensor,
     *,
+    applies: Tensor | None,
     weights: Tensor | None,
     lengths: Tensor | None,
     baselines: Tensor | None,
@@ -68,8 +77,10 @@ def make_completions(
     names_S, group_B = torch.unique(group_ids.cpu(), return_inverse=True)
     if needs_groups:
         _refuse_lonely(names_S, group_B)
+    applies_BN = _applies(applies, reward_BN)
     return Completions(
-        reward_BN=reward_BN,
+        reward_BN=torch.where(applies_BN, reward_BN, 0.0),
+        applies_BN=applies_BN,
         weight_N=_weights(weights, reward_BN.shape[1]),
         group_B=group_B,
         groups=names_S.shape[0],
@@ -86,6 +97,15 @@ def _rewards(rewards: Tensor) -> Tensor:
         raise ValueError("rewards: got an infinite reward, needs finite ones (NaN for a withheld completion)")
     reward = _double(rewards)
     return reward if reward.ndim == 2 else reward.unsqueeze(1)
+
+
+def _applies(applies: Tensor | None, reward_BN: Tensor) -> Tensor:
+    if applies is None:
+        return torch.ones_like(reward_BN, dtype=torch.bool)
+    require_shape("applies", applies, tuple(reward_BN.shape), "rewards, [B, components]")
+    if applies.dtype != torch.bool:
+        raise ValueError(f"applies: got {applies.dtype}, needs bool")
+    return applies.cpu()
 
 
 def _refuse_lonely(names_S: Tensor, group_B: Tensor) -> None:

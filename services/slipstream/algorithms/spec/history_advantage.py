@@ -15,7 +15,7 @@ from slipstream.algorithms.spec.kinds import AdvantageKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ema(AdvantageKind):
-    """A = R - b, where a run keeps b by task. A group of one completion is enough.
+    """A = R - b, where a run keeps b by task, or by source in a mixture. A group of one completion is enough.
 
     See Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning (1992) for
     the baseline; decay as in prime-rl.
@@ -35,7 +35,7 @@ class Ema(AdvantageKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixed(AdvantageKind):
-    """A = R - (lam × mean of the other completions of the group + (1 - lam) b); a run keeps b by task.
+    """A = R - (lam × mean of the other completions of the group + (1 - lam) b), b by task or source.
 
     With prior set, lam = (G - 1) / (G - 1 + prior): small groups lean on the average. Without it and with
     lam 1 it is RLOO. The shrinkage is ours, not from a paper.

@@ -14,6 +14,7 @@ from slipstream.config.architecture import CacheShape, cache_shape
 from slipstream.config.checks import Problem
 from slipstream.config.engine_checks import CACHE_BYTES, beyond_context, cache_type
 from slipstream.config.rewards import SelfJudgeConfig
+from slipstream.config.sources import sources
 from slipstream.config.stages import DistillationStage, SampledStage
 from slipstream.prompts import PromptSource, make_source
 from slipstream.prompts.file import RowSource
@@ -47,7 +48,7 @@ def needed_context(config: RunConfig, model: ModelFiles | None) -> Need | None:
     """Return the longest sequence of a run; None if prompts or tokenizer cannot be read on this machine."""
     if any(isinstance(stage, SampledStage) for stage in config.stages):
         return None  # such a stage may add the text of a judge to a prompt, which is not measured here
-    if config.data.environment.own_prompts:
+    if any(source.environment.own_prompts for source in sources(config)):
         return None
     length = _length(config, model)
     if length is None:
@@ -203,7 +204,7 @@ def _asked(config: RunConfig, source: PromptSource) -> Iterable[tuple[Prompt, in
     judges = [reward for reward in config.rewards if isinstance(reward, SelfJudgeConfig)]
     for prompt in looked_at(config, source):
         yield prompt, 0
-        for judge in judges:
+        for judge in (judge for judge in judges if judge.applies_to(prompt.source)):
             yield judge_question(judge.question, prompt, answer=""), config.rollout.max_new_tokens
         for section in (config.evaluation, config.rollout):
             if section.sampling == "verbalized":

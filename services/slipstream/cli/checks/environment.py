@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +15,13 @@ from slipstream.cli.checks.chat import has_chat_template
 from slipstream.config import RunConfig
 from slipstream.config.environments import (
     ChatToolsEnvironment,
+    EnvironmentConfig,
     ProgramEnvironment,
     SingleTurnEnvironment,
 )
 from slipstream.config.openenv import OpenEnvEnvironment
 from slipstream.config.problem import Problem
+from slipstream.config.sources import sources
 from slipstream.config.verifiers import VerifiersEnvironment
 
 PROGRAM: Final = "slipstream.actor.try_environment"
@@ -28,8 +31,17 @@ KEY: Final = "data.environment"
 
 
 def check_environment(config: RunConfig) -> Iterator[Problem]:
-    """Yield the problems of an environment of the user: a class, a tool or a program that cannot be used."""
-    environment = config.data.environment
+    """Yield the problems of environments of the user: a class, a tool or a program that cannot be used."""
+    checked: set[str] = set()
+    for source in sources(config):
+        if source.environment_key not in checked:
+            checked.add(source.environment_key)
+            for problem in _of_environment(source.environment, config):
+                yield replace(problem, key=source.environment_key + problem.key.removeprefix(KEY))
+
+
+def _of_environment(environment: EnvironmentConfig, config: RunConfig) -> Iterator[Problem]:
+    """Yield the problems of one environment, with keys below KEY."""
     if isinstance(environment, SingleTurnEnvironment):
         return
     if isinstance(environment, OpenEnvEnvironment):

@@ -92,12 +92,13 @@ def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
 
 
 def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
-    """Check that every reward can score every row of a file."""
+    """Check that every reward can score every row of a file to which it applies."""
     if not any(isinstance(part, Columns) for part in parts(config.data)):
         return
     rows = list(prompts)
     for reward in config.rewards:
-        bad = [(prompt, reason) for prompt in rows if (reason := unmet_need(reward, prompt))]
+        scored = [prompt for prompt in rows if reward.applies_to(prompt.source)]
+        bad = [(prompt, reason) for prompt in scored if (reason := unmet_need(reward, prompt))]
         if bad:
             named = ", ".join(f"prompt {prompt.prompt_id} {reason}" for prompt, reason in bad[:SHOWN])
             more = f", and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""

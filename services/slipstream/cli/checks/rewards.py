@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
+from slipstream.config.data import parts
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
 from slipstream.prompts import make_source
@@ -22,7 +24,7 @@ START_SECONDS = 120.0
 BUSY = 5
 """Factor on the deadline of a call on a busy machine, as in the verifier."""
 LOOKED_AT, MOST_ROWS = 64, 3
-"""Prompts that are read, and the most that are tried, one of each task."""
+"""Prompts that are read, and the most that are tried, one of each task; of a mixture one of each source."""
 REMEDY = (
     "it is called as function(prompt, {answers}, **arguments) and returns {result}; the text of an answer is "
     "answer.text, the ground truth is prompt.answer"
@@ -72,15 +74,18 @@ def check_rewards(
 
 
 def demonstrations(config: RunConfig) -> list[tuple[Prompt, str]]:
-    """Return the first training prompt of each task with a right answer; none if the data cannot be read."""
+    """Return the first training prompt of each task and source with a right answer; none if the data cannot
+    be read."""
     try:
         source = make_source(config.data, seed=config.seed)
-        first: dict[str, tuple[Prompt, str]] = {}
-        for prompt, text in map(source.demonstration, range(LOOKED_AT)):
-            first.setdefault(prompt.task, (prompt, text))
+        first: dict[tuple[str, str], tuple[Prompt, str]] = {}
+        for index in range(LOOKED_AT):
+            with suppress(ValueError):  # a source of the kind `seeds` has no demonstrations
+                prompt, text = source.demonstration(index)
+                first.setdefault((prompt.source, prompt.task), (prompt, text))
     except (ValueError, OSError, ImportError):  # check_prompts reports it
         return []
-    return list(first.values())[:MOST_ROWS]
+    return list(first.values())[: max(MOST_ROWS, len(parts(config.data)))]
 
 
 def _problem(config: RunConfig, tried: dict[str, Any], rows: list[tuple[Prompt, str]]) -> Problem:

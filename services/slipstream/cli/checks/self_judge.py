@@ -54,10 +54,11 @@ def _room(config: RunConfig, reward: SelfJudgeConfig, reading: Reading, key: str
     """Yield a problem if the question, with one of the first prompts, leaves too few tokens for an answer."""
     try:
         source = make_source(config.data, seed=config.seed)
-        prompts = [source.training(index) for index in range(PROMPTS)]
+        drawn = map(source.training, range(PROMPTS))
+        prompts = [prompt for prompt in drawn if reward.applies_to(prompt.source)]
     except (ValueError, OSError, ImportError, IndexError):
         return  # check_prompts reports it
-    if reading.context is None:
+    if reading.context is None or not prompts:
         return
     template = None if config.model.path is None else read_chat_template(config.model.path)
     questions = (

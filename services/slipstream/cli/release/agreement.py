@@ -12,9 +12,9 @@ from slipstream.cli.release.quantity import size_of
 from slipstream.cli.release.release import MODELS, Release, below
 from slipstream.config.checks import Problem, derived_numbers
 from slipstream.config.data import HubData, ReasoningGymData, parts
-from slipstream.config.environments import python_tools
 from slipstream.config.learner_memory import LearnerMemory, learner_memory, models_beside
 from slipstream.config.rewards import CodeTestsConfig
+from slipstream.config.sources import python_tools_of
 from slipstream.hub.safetensors_header import ModelSize, model_size
 
 GIB: Final = 2**30
@@ -180,10 +180,7 @@ def _programs(release: Release) -> Iterator[Problem]:
         for position, reward in enumerate(config.rewards)
         if isinstance(reward, CodeTestsConfig)
     }
-    programs |= {
-        f"memory_mib of the tool {tool.name}": tool.memory_mib
-        for tool in python_tools(config.data.environment)
-    }
+    programs |= {f"memory_mib of the tool {tool.name}": tool.memory_mib for tool in python_tools_of(config)}
     for key, memory_mib in programs.items():
         if limit is not None and memory_mib * MIB >= limit:
             yield Problem(

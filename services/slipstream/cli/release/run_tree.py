@@ -21,6 +21,17 @@ def value_of(run: Run, key: str, default: Any = None) -> Any:
     return default if value is None else value
 
 
+def tools_of(run: Run) -> list[Mapping[str, Any]]:
+    """Return the tools of all environments of the run: that of the data, and those of the sources of a
+    mixture."""
+    of = value_of(run, "data.of", [])
+    sections = [value_of(run, "data", {}), *(of if isinstance(of, list) else ())]
+    listed = [value_of(each, "environment.tools", []) for each in sections if isinstance(each, Mapping)]
+    return [
+        tool for tools in listed if isinstance(tools, list) for tool in tools if isinstance(tool, Mapping)
+    ]
+
+
 def rewards_of(run: Run, *kinds: str) -> list[Mapping[str, Any]]:
     """Return the rewards of some kinds. The kind of a reward defaults to its name."""
     rewards = value_of(run, "rewards", [])

@@ -50,6 +50,15 @@ class Facts:
         return self.scorer is not None
 
 
+class When(BaseModel):
+    """The prompts that a reward scores."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: tuple[ComponentName, ...] = Field(min_length=1)
+    """Names of sources of the mixture. The completions of other sources have no such component."""
+
+
 class RewardSection(BaseModel):
     """One component of the reward vector. A kind is a subclass with `facts` and a default `kind`."""
 
@@ -62,6 +71,12 @@ class RewardSection(BaseModel):
     """Name of the kind."""
     weight: float = 1.0
     """Factor of the reward in the sum from which the advantage is computed."""
+    when: When | None = None
+    """The sources of a mixture to which the reward applies; null: all of them."""
+
+    def applies_to(self, source: str) -> bool:
+        """Return whether the completions of a source have this component."""
+        return self.when is None or source in self.when.source
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -134,6 +134,7 @@ class BatchAdvantages:
             self._advantage,
             rewards.components_BN,
             rewards.group_ids_B,
+            applies=rewards.applies_BN,
             weights=rewards.weights_N,
             lengths=rewards.lengths_B,
             baselines=baselines_B,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from slipstream.algorithms.advantages.completions import component_sum
 from slipstream.algorithms.shaping import GroupSample, diversity, has_variance, soft_overlong
 from slipstream.algorithms.spec import Shaping
 from slipstream.records import Completion, FinishReason, Group
@@ -21,19 +22,21 @@ class BatchRewards:
     """Every reward component of every completion; a row of NaN for a completion outside the statistics."""
 
     components_BN: torch.Tensor
-    """float64."""
+    """float64; 0 where a component does not apply."""
+    applies_BN: torch.Tensor
+    """Whether a component applies to the completion, by its source, bool; true for a withheld completion."""
     weights_N: torch.Tensor
     """Factor of each component in the total."""
     group_ids_B: torch.Tensor
     lengths_B: torch.Tensor
     """Tokens that the policy sampled, in all segments."""
     keys: tuple[str, ...]
-    """Task of each completion: running baselines are kept by task."""
+    """Source of each completion in a mixture, or else its task: running baselines are kept by it."""
 
     @property
     def total_B(self) -> torch.Tensor:
-        """The weighted sum of the components."""
-        return (self.components_BN * self.weights_N).sum(dim=1)
+        """The weighted sum of the components that apply."""
+        return component_sum(self.components_BN * self.weights_N)
 
     def plus(self, component_B: torch.Tensor, *, weight: float) -> "BatchRewards":
         """Return the rewards with one more component, which is NaN where the others are NaN."""
@@ -41,6 +44,7 @@ class BatchRewards:
         return replace(
             self,
             components_BN=torch.cat([self.components_BN, component_B[:, None]], dim=1),
+            applies_BN=torch.nn.functional.pad(self.applies_BN, (0, 1), value=True),
             weights_N=torch.cat([self.weights_N, self.weights_N.new_tensor([weight])]),
         )
 
@@ -55,12 +59,14 @@ def batch_rewards(groups: Sequence[Group], weights: Mapping[str, float], shaping
     """
     completions = [(index, group, c) for index, group in enumerate(groups) for c in group.completions]
     rows = [_components(c, weights, shaping) for _, _, c in completions]
+    applying = [_applying(c, weights) for _, _, c in completions]
     rewards = BatchRewards(
         components_BN=torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(weights)),
+        applies_BN=torch.tensor(applying, dtype=torch.bool).reshape(len(rows), len(weights)),
         weights_N=torch.tensor(list(weights.values()), dtype=torch.float64),
         group_ids_B=torch.tensor([index for index, _, _ in completions], dtype=torch.int64),
         lengths_B=torch.tensor([c.sampled for _, _, c in completions], dtype=torch.float64),
-        keys=tuple(group.prompt.task for _, group, _ in completions),
+        keys=tuple(group.prompt.source or group.prompt.task for _, group, _ in completions),
     )
     ramp = shaping.soft_overlong
     if ramp is None:
@@ -135,3 +141,9 @@ def _components(completion: Completion, weights: Mapping[str, float], shaping: S
         return [math.nan] * len(weights)
     value = {reward.name: reward.value for reward in completion.rewards}
     return [value.get(name, 0.0) for name in weights]
+
+
+def _applying(completion: Completion, weights: Mapping[str, float]) -> list[bool]:
+    """Return which components apply: those in the vector, or all if the completion is withheld."""
+    names = {reward.name for reward in completion.rewards}
+    return [completion.withheld or name in names for name in weights]

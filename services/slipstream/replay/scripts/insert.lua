@@ -1,7 +1,7 @@
 -- ARGV: id, epoch, fault of the group (empty for none), completions, scored completions, withheld completions, tokens,
 --   newest version, bytes, limit of refills of a version (-1: never filter for lack of variance), prompt id, correct
---   completions (-1: remember no pass rates), decay of a pass rate, whether its rewards are all equal (1 or 0), then
---   name, sum and count of each reward
+--   completions (-1: remember no pass rates), decay of a pass rate, whether its rewards are all equal (1 or 0), source
+--   of the prompt in a mixture (empty for none), then name, sum and count of each reward
 -- Returns {outcome, reason, detail}. A group with a fault is filtered as invalid.
 -- An accepted group is stored by the first write, which Redis refuses when memory is full. Then nothing has changed,
 -- and the insert may be repeated.
@@ -11,6 +11,18 @@ local group = group_key(id)
 
 local MOST_PROMPTS = 1000000  -- pass rates of further prompts are not remembered
 
+-- ending: '' for the fields of all groups, '@' and the source for those of a source
+local function count_generated(ending)
+  if scored > 0 then
+    redis.call('HINCRBY', generated, 'groups' .. ending, 1)
+    redis.call('HINCRBY', generated, 'unvaried_groups' .. ending, ARGV[14])
+  end
+  for i = 16, #ARGV, 3 do
+    redis.call('HINCRBYFLOAT', generated, 'sum:' .. ARGV[i] .. ending, ARGV[i + 1])
+    redis.call('HINCRBY', generated, 'count:' .. ARGV[i] .. ending, ARGV[i + 2])
+  end
+end
+
 local function accept_lease()
   redis.call('ZREM', leases, id)
   count('inserted', 1)
@@ -19,13 +31,9 @@ local function accept_lease()
   end
   count('withheld', ARGV[6])
   count('tokens_inserted', ARGV[7])
-  if scored > 0 then
-    redis.call('HINCRBY', generated, 'groups', 1)
-    redis.call('HINCRBY', generated, 'unvaried_groups', ARGV[14])
-  end
-  for i = 15, #ARGV, 3 do
-    redis.call('HINCRBYFLOAT', generated, 'sum:' .. ARGV[i], ARGV[i + 1])
-    redis.call('HINCRBY', generated, 'count:' .. ARGV[i], ARGV[i + 2])
+  count_generated('')
+  if ARGV[15] ~= '' then
+    count_generated('@' .. ARGV[15])
   end
 end
 

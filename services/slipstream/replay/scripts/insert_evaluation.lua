@@ -1,12 +1,13 @@
--- ARGV: id, epoch, fault of the group (empty for none), completions, sampled tokens, sum of their versions, then for
---   each reward its name, sum, count, value of the best completion and value of the most frequent answer (empty: none)
+-- ARGV: id, epoch, fault of the group (empty for none), completions, sampled tokens, sum of their versions, source of the
+--   prompt in a mixture (empty for none), reward whose mean is the accuracy (empty: that of the evaluation), then for each
+--   reward its name, sum, count, value of the best completion and value of the most frequent answer (empty: none)
 -- Returns {outcome, reason, detail}. The completions of a group with a fault count as errors. The training ledger does
 -- not change.
 local id, epoch, fault, completions = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local group = group_key(id)
 
 local function reward_of(name)
-  for i = 7, #ARGV, 5 do
+  for i = 9, #ARGV, 5 do
     if ARGV[i] == name then
       return ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
     end
@@ -27,14 +28,21 @@ end
 local evaluation = evaluation_key(id)
 local sum, scored, best, majority = '0', 0, '', ''
 if fault == '' then
-  sum, scored, best, majority = reward_of(redis.call('HGET', evaluation, 'reward'))
+  local own = ARGV[8]
+  sum, scored, best, majority = reward_of(own ~= '' and own or redis.call('HGET', evaluation, 'reward'))
 end
 redis.call('ZREM', evaluation_leases, id)
 redis.call('HSET', group, 'inserted', epoch)
 settle(id)
-redis.call('HINCRBY', evaluation, 'completions', scored)
-redis.call('HINCRBY', evaluation, 'errors', tonumber(size) - scored)
-redis.call('HINCRBYFLOAT', evaluation, 'sum', sum)
+local function count_scores(ending)
+  redis.call('HINCRBY', evaluation, 'completions' .. ending, scored)
+  redis.call('HINCRBY', evaluation, 'errors' .. ending, tonumber(size) - scored)
+  redis.call('HINCRBYFLOAT', evaluation, 'sum' .. ending, sum)
+end
+count_scores('')
+if ARGV[7] ~= '' then
+  count_scores('@' .. ARGV[7])
+end
 if best ~= '' then
   redis.call('HINCRBYFLOAT', evaluation, 'best', best)
   redis.call('HINCRBY', evaluation, 'ranked', 1)

@@ -33,6 +33,7 @@ class PromptIn(Strict):
     messages: tuple[MessageIn, ...] = Field((), description="The prompt as a conversation.")
     answer: str = Field("", description="The ground truth.")
     fields: dict[str, str] = Field({}, description="Further fields that a reward reads.")
+    source: str = Field("", description="Name of its source, if the run mixes several.")
 
     def to_prompt(self) -> Prompt:
         """The prompt. Errors: ValueError for both or neither of text and messages."""
@@ -44,6 +45,7 @@ class PromptIn(Strict):
             messages=turns,
             answer=self.answer,
             fields=self.fields,
+            source=self.source,
         )
 
 

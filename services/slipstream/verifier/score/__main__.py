@@ -21,9 +21,10 @@ from typing import Any, TextIO
 
 from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import parse_config
+from slipstream.config.sources import applying_rewards
 from slipstream.parallel import task_group
 from slipstream.records import Outcome, Reward
-from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.errors import InvalidRequest, SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.admission import AdmissionQueue
@@ -125,7 +126,13 @@ async def _score(config: RunConfig, options: dict[str, Any]) -> int:
     output = Path(options["output"]) if options["output"] else None
     rewards = bind_rewards(config.rewards, resources)
     queue = AdmissionQueue(sys.maxsize, metrics=metrics)
-    scorer = Scorer(rewards, queue=queue, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
+    scorer = Scorer(
+        rewards,
+        queue=queue,
+        metrics=metrics,
+        log=Log(pod="score", stream=_Nowhere()),
+        applying=applying_rewards(config),
+    )
     try:
         await resources.start()
         with _interruptible() as stopped, _written_to(output, file) as scores:
@@ -198,6 +205,8 @@ async def _one(scorer: Scorer, row: Row | BadRow) -> Scored:
         return row, await scorer.score(row.prompt, row.answers)
     except UnusableGroundTruth as error:
         return BadRow(f"{row.where}: {error.reason}")
+    except InvalidRequest as error:
+        return BadRow(f"{row.where}: {error} (column `source`)")
 
 
 def _until_stopped(rows: Iterator[Row | BadRow], stopped: threading.Event) -> Iterator[Row | BadRow]:

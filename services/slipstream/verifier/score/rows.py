@@ -20,6 +20,9 @@ COMPLETIONS = "completions"
 MESSAGES = "messages"
 """Name of the column with a conversation instead of a prompt; its last message may be the completion."""
 
+SOURCE = "source"
+"""Name of the column with the source of a prompt, for rewards that apply to some sources of a mixture."""
+
 
 class BadRow(ValueError):
     """A row that cannot be scored; the message names its line."""
@@ -101,6 +104,7 @@ def _prompt(row: Mapping[str, Any], columns: Mapping[str, str], line: int) -> Pr
         answer=_scalar(row.get(columns["answer"], ""), columns["answer"]),
         text=text,
         messages=messages,
+        source=_field(row.get(SOURCE, "")),
         fields={name: _field(value) for name, value in row.items() if name not in used},
     )
 

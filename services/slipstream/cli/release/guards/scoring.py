@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from slipstream.cli.release.guards.compute import device_problem
 from slipstream.cli.release.release import Release, below
-from slipstream.cli.release.run_tree import rewards_of, value_of
+from slipstream.cli.release.run_tree import rewards_of, tools_of, value_of
 from slipstream.config.checks import Problem
 from slipstream.config.rewards import KINDS, RunsIn
 
@@ -42,8 +42,8 @@ def rewards(release: Release) -> Iterator[Problem]:
     runtime = release.values["verifier"]["runtimeClassName"]
     required = value_of(release.run, "verifier.isolation.require", ["landlock"])
     sandboxed = re.search("gvisor|runsc", runtime) is not None
-    tools = value_of(release.run, "data.environment.tools", [])
-    programs = _rewards_in(release, "sandbox") or any(tool.get("kind") == "python" for tool in tools)
+    tools = any(tool.get("kind") == "python" for tool in tools_of(release.run))
+    programs = _rewards_in(release, "sandbox") or tools
     if programs and sandboxed and "landlock" in required:
         yield Problem(
             key="values verifier.runtimeClassName",
