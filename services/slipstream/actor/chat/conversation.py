@@ -1,7 +1,8 @@
 """The conversations of one episode: each is a segment, and each request continues one or begins one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from slipstream.actor.chat.messages import Message, continues
@@ -28,6 +29,8 @@ class _Conversation:
     """Messages up to a sampled turn, and the segment that holds their tokens."""
 
     segment: Transcript
+    template: ChatTemplate
+    """The template with the time at which the conversation began."""
     tools: list[Tool]
     messages: list[Message] = field(default_factory=list)
     """The last one is the turn that was sampled last."""
@@ -44,9 +47,12 @@ class Conversations:
     most once.
     """
 
-    def __init__(self, episode: Episode, template: ChatTemplate) -> None:
+    def __init__(
+        self, episode: Episode, template: ChatTemplate, *, clock: Callable[[], datetime] = datetime.now
+    ) -> None:
         self._episode = episode
         self._template = template
+        self._clock = clock
         self._conversations: list[_Conversation] = []
 
     async def complete(
@@ -75,8 +81,9 @@ class Conversations:
         return max(candidates, key=lambda each: len(each.messages), default=None)
 
     def _begin(self, messages: Sequence[Message], tools: Sequence[Tool]) -> _Conversation:
-        segment = self._episode.begin_segment(self._template.render(messages, tools))
-        conversation = _Conversation(segment, list(tools), list(messages), closed=True)
+        template = self._template.at(self._clock())
+        segment = self._episode.begin_segment(template.render(messages, tools))
+        conversation = _Conversation(segment, template, list(tools), list(messages), closed=True)
         self._conversations.append(conversation)
         return conversation
 
@@ -84,7 +91,7 @@ class Conversations:
         """Append the new messages. The recorded ones stay as they are, with thoughts that clients drop."""
         conversation.closed = True
         new = list(messages[len(conversation.messages) :])
-        token_ids = self._template.continuation(
+        token_ids = conversation.template.continuation(
             conversation.messages, new, conversation.sampled, conversation.tools
         )
         self._episode.observe_in(conversation.segment, token_ids)

@@ -17,7 +17,9 @@ no second one is needed. It would also bring the clients of two services into th
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from slipstream.actor.chat.messages import Message, ToolCall, harmless_values, template_fields
@@ -72,7 +74,17 @@ class ChatTemplate:
         self._keep_thoughts = keep_thoughts
         self.form = form or form_of(tokens.chat_template)
         """How calls are read; None if the template writes them in no form that is known."""
+        self._now: datetime | None = None
         self._thinks = "</think>" in tokens.chat_template
+
+    def at(self, now: datetime) -> "ChatTemplate":
+        """Return this template for a conversation that began at a time, which it reads as the present.
+
+        A template that prints the date would otherwise change earlier messages at midnight.
+        """
+        fixed = copy(self)
+        fixed._now = now
+        return fixed
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Return the tokens of a conversation and of the beginning of the assistant's turn.
@@ -123,9 +135,10 @@ class ChatTemplate:
         if tools and (problem := self._without_tools(key)):
             yield problem
             return
+        fixed = self.at(datetime.now())
         for new in self._probes(tools=tools, users=users):
             try:
-                self.continuation(*new, sampled=(), tools=(PROBE_TOOL,) if tools else ())
+                fixed.continuation(*new, sampled=(), tools=(PROBE_TOOL,) if tools else ())
             except SeamBroken as error:
                 yield Problem(key=key, reason=error.reason, remedy=error.remedy)
                 return
@@ -205,7 +218,7 @@ class ChatTemplate:
         harmless = self._tokens.harmless
         fields = [template_fields(message, harmless) for message in messages]
         offered = [harmless_values(dict(tool), harmless) for tool in tools]
-        return self._tokens.render(fields, tools=offered, generation=generation)
+        return self._tokens.render(fields, tools=offered, generation=generation, now=self._now)
 
     def _without_end(self, token_ids: Sequence[int]) -> Sequence[int]:
         return token_ids[:-1] if token_ids and token_ids[-1] in self._tokens.ends else token_ids
