@@ -6,14 +6,14 @@ sample ─▶ stream ─▶ chunks ─▶ turn
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import grpc
 
 from slipstream.actor.rollout_stream import NoPlace, RequestRefused, RolloutLost, RolloutStream
-from slipstream.actor.sampler import RolloutsLost, SamplingRefused
+from slipstream.actor.sampler import RolloutsLost, SamplingRefused, Watch
 from slipstream.actor.seeds import stable_seed
 from slipstream.records import Chunk, ListedRollout, RolloutStatus, Sampling, Turn, joined
 from slipstream.v1 import rollout_pb2 as pb
@@ -92,8 +92,11 @@ class Place:
         if rollout is not None:
             self._rollouts.release(rollout, self._group_id)
 
-    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+    async def sample(
+        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, watch: Watch | None = None
+    ) -> Turn:
         """See Sampler."""
+        watched = _Watched(watch, to_own_end=sampling.to_own_end) if watch else None
         chunks: list[Chunk] = []
         engines = failures = 0
         lost = False
@@ -101,7 +104,9 @@ class Place:
             sampled = tuple(token for chunk in chunks for token in chunk.token_ids)
             start = self._request(prompt_token_ids + sampled, sampling, sampled=len(sampled))
             try:
-                more, last = await self._attempt(start, suspect=failures > 0, continuing=lost)
+                more, last = await self._attempt(
+                    start, suspect=failures > 0, continuing=lost, watch=watched.take if watched else None
+                )
             except RolloutLost as error:
                 lost = True
                 chunks += error.chunks
@@ -115,10 +120,11 @@ class Place:
             except NoPlace:
                 pass
             else:
-                return _turn([*chunks, *more, last], last, engines=engines + 1)
+                turn = _turn([*chunks, *more, last], last, engines=engines + 1)
+                return turn if watched is None or watched.end is None else turn.until(watched.end)
 
     async def _attempt(
-        self, start: pb.StartSampling, *, suspect: bool, continuing: bool
+        self, start: pb.StartSampling, *, suspect: bool, continuing: bool, watch: "_Take | None"
     ) -> tuple[tuple[Chunk, ...], Turn]:
         """Send a request to the rollout of this place; return its chunks and the last one.
 
@@ -127,11 +133,11 @@ class Place:
         Errors: RolloutLost, NoPlace, SamplingRefused.
         """
         if not suspect:
-            return await self._send(await self._current(continuing=continuing), start)
+            return await self._send(await self._current(continuing=continuing), start, watch=watch)
         began = asyncio.Event()
         async with self._rollouts.suspects:
             rollout = await self._current(continuing=continuing)
-            sending = asyncio.create_task(self._send(rollout, start, began=began))
+            sending = asyncio.create_task(self._send(rollout, start, began=began, watch=watch))
             try:
                 await began.wait()
             except asyncio.CancelledError:
@@ -140,11 +146,16 @@ class Place:
         return await sending
 
     async def _send(
-        self, rollout: Rollout, start: pb.StartSampling, *, began: asyncio.Event | None = None
+        self,
+        rollout: Rollout,
+        start: pb.StartSampling,
+        *,
+        began: asyncio.Event | None = None,
+        watch: "_Take | None" = None,
     ) -> tuple[tuple[Chunk, ...], Turn]:
         """Errors: RolloutLost, NoPlace, SamplingRefused."""
         try:
-            return await _stream_of(rollout).sample(start, began=began)
+            return await _stream_of(rollout).sample(start, began=began, watch=watch)
         except RolloutLost:
             self._move(rollout)
             raise
@@ -209,6 +220,28 @@ class Place:
             top_logprobs=sampling.top_logprobs,
             seed=seed,
         )
+
+
+_Take = Callable[[Chunk], bool]
+
+
+class _Watched:
+    """What the reader of a turn has seen of it, on all engines together."""
+
+    def __init__(self, watch: Watch, *, to_own_end: bool) -> None:
+        self.end: int | None = None
+        """Number of tokens of the turn, once its reader has ended it."""
+        self._watch = watch
+        self._to_own_end = to_own_end
+        self._seen = 0
+
+    def take(self, chunk: Chunk) -> bool:
+        """Show a chunk to the reader; return whether no further tokens are needed."""
+        if self.end is None:
+            kept = self._watch(chunk)
+            self.end = None if kept is None else self._seen + kept
+            self._seen += len(chunk.token_ids)
+        return self.end is not None and not self._to_own_end
 
 
 def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:

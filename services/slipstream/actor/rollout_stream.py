@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from slipstream.records import Chunk, RolloutStatus, Turn
+from slipstream.records import Chunk, FinishReason, RolloutStatus, Turn
 from slipstream.rpc import sampling_codec
 from slipstream.rpc.channel import with_idle_timeout
 from slipstream.rpc.errors import SlipstreamError
@@ -57,6 +57,8 @@ class _Request:
     ended: "asyncio.Future[Turn | list[float]]"
     began: asyncio.Event | None = None
     """Set when the first tokens arrive, or the request ends."""
+    watch: Callable[[Chunk], bool] | None = None
+    """Takes each chunk, and returns whether no further one is wanted."""
     chunks: list[Chunk] = field(default_factory=list)
 
 
@@ -95,13 +97,18 @@ class RolloutStream:
         return self._lost is not None
 
     async def sample(
-        self, start: pb.StartSampling, *, began: asyncio.Event | None = None
+        self,
+        start: pb.StartSampling,
+        *,
+        began: asyncio.Event | None = None,
+        watch: Callable[[Chunk], bool] | None = None,
     ) -> tuple[tuple[Chunk, ...], Turn]:
         """Return the chunks of a request and its last one; `began` is set when the first tokens arrive.
 
-        Errors: RolloutLost, NoPlace, RequestRefused.
+        `watch` takes each chunk; when it returns True, the rest of the request is cancelled. Errors:
+        RolloutLost, NoPlace, RequestRefused, those of `watch`.
         """
-        request, last = await self._ask(start, began=began)
+        request, last = await self._ask(start, began=began, watch=watch)
         assert isinstance(last, Turn)
         return tuple(request.chunks), last
 
@@ -117,20 +124,28 @@ class RolloutStream:
         await self._reader.end()
 
     async def _ask(
-        self, start: pb.StartSampling, *, began: asyncio.Event | None = None
+        self,
+        start: pb.StartSampling,
+        *,
+        began: asyncio.Event | None = None,
+        watch: Callable[[Chunk], bool] | None = None,
     ) -> tuple[_Request, Turn | list[float]]:
         if self._lost is not None:
             raise RolloutLost(self._lost, drained=self._drained, sent=False)
         start.id = next(self._numbers)
-        request = _Request(ended=asyncio.get_running_loop().create_future(), began=began)
+        request = _Request(ended=asyncio.get_running_loop().create_future(), began=began, watch=watch)
         self._requests[start.id] = request
         self._send(start)
         try:
             return request, await request.ended
         finally:
-            if self._requests.pop(start.id, None) is not None and not self.lost:
-                self._outgoing[-1].cancel.append(start.id)
-                self._due.set()
+            if self._requests.pop(start.id, None) is not None:
+                self._cancel(start.id)
+
+    def _cancel(self, number: int) -> None:
+        if not self.lost:
+            self._outgoing[-1].cancel.append(number)
+            self._due.set()
 
     def _send(self, start: pb.StartSampling) -> None:
         """Add a request to the message that goes out next, or to a further one if it would be too large."""
@@ -182,22 +197,35 @@ class RolloutStream:
         elif message.probabilities:
             self._end(message.id, list(message.probabilities))
         else:
-            chunk = sampling_codec.chunk_from_proto(message)
-            if isinstance(chunk, Turn):
-                self._end(message.id, chunk)
-            else:
-                request.chunks.append(chunk)
-                if request.began is not None:
-                    request.began.set()
+            self._add(message.id, request, sampling_codec.chunk_from_proto(message))
 
-    def _end(self, number: int, result: "Turn | list[float] | SlipstreamError") -> None:
+    def _add(self, number: int, request: _Request, chunk: Chunk) -> None:
+        """Add a chunk to a request, and end it with its last chunk, or when its watch has enough."""
+        try:
+            enough = request.watch is not None and request.watch(chunk)
+        except Exception as error:  # of one request; the others go on
+            self._end(number, error)
+            self._cancel(number)
+            return
+        if isinstance(chunk, Turn):
+            self._end(number, chunk)
+            return
+        if enough:
+            self._end(number, _ended_by_reader(chunk))
+            self._cancel(number)
+            return
+        request.chunks.append(chunk)
+        if request.began is not None:
+            request.began.set()
+
+    def _end(self, number: int, result: "Turn | list[float] | Exception") -> None:
         request = self._requests.pop(number)
         ended = request.ended
         if request.began is not None:
             request.began.set()
         if ended.done():
             return
-        if isinstance(result, SlipstreamError):
+        if isinstance(result, Exception):
             ended.set_exception(result)
         else:
             ended.set_result(result)
@@ -210,3 +238,14 @@ class RolloutStream:
         for number, request in list(self._requests.items()):
             self._end(number, RolloutLost(reason, tuple(request.chunks), drained=self._drained))
         self._on_lost(reason)
+
+
+def _ended_by_reader(chunk: Chunk) -> Turn:
+    """Return a chunk as the last one of its request."""
+    return Turn(
+        token_ids=chunk.token_ids,
+        logprobs=chunk.logprobs,
+        spans=chunk.spans,
+        top_logprobs=chunk.top_logprobs,
+        finish_reason=FinishReason.STOP,
+    )

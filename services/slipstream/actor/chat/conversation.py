@@ -7,6 +7,7 @@ from typing import Literal
 
 from slipstream.actor.chat.messages import Message, continues
 from slipstream.actor.chat.template import ChatTemplate, Tool
+from slipstream.actor.chat.turn_reader import Piece, TurnReader
 from slipstream.actor.environment import Episode
 from slipstream.actor.transcript import Transcript
 from slipstream.records import FinishReason, Turn
@@ -22,6 +23,11 @@ class Reply:
     prompt_tokens: int
     """Number of tokens before the turn."""
     turn: Turn
+
+    @property
+    def answer(self) -> str:
+        """The text of the message."""
+        return self.message.content or ""
 
 
 @dataclass(slots=True)
@@ -56,21 +62,33 @@ class Conversations:
         self._conversations: list[_Conversation] = []
 
     async def complete(
-        self, messages: Sequence[Message], tools: Sequence[Tool] = (), max_tokens: int | None = None
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        max_tokens: int | None = None,
+        *,
+        stop: Sequence[str] = (),
+        on_piece: Callable[[Piece], None] | None = None,
     ) -> Reply:
         """Sample the assistant's reply to messages.
 
         The longest conversation that the messages continue, with the same tools, gets the new messages as an
         observation. Without one, or if its last turn is being continued already, a new segment begins.
-        `max_tokens`: most tokens of the reply. Errors: EpisodeFull, SeamBroken, TemplateFailed, those of
-        `Episode.sample`.
+        `max_tokens`: most tokens of the reply. `stop`: strings that end it; the message ends before the
+        first one, and the tokens up to its end stay in the conversation. `on_piece` is called while the reply
+        is sampled. Errors: EpisodeFull, SeamBroken, TemplateFailed, those of `Episode.sample`.
         """
+        reader = self._template.reader(stop, on_piece) if stop or on_piece else None
         conversation = self._continued(messages, tools)
         if conversation is None:
             conversation = self._begin(messages, tools)
         else:
             self._continue(conversation, messages)
-        return await self._sample(conversation, max_tokens)
+        return await self._sample(conversation, max_tokens, reader)
+
+    def settled(self, text: str) -> Message:
+        """See ChatTemplate."""
+        return self._template.settled(text)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Tool]) -> _Conversation | None:
         candidates = [
@@ -97,12 +115,17 @@ class Conversations:
         self._episode.observe_in(conversation.segment, token_ids)
         conversation.messages += new
 
-    async def _sample(self, conversation: _Conversation, max_tokens: int | None) -> Reply:
+    async def _sample(
+        self, conversation: _Conversation, max_tokens: int | None, reader: TurnReader | None
+    ) -> Reply:
         segment = conversation.segment
         prompt_tokens = len(segment.prompt_token_ids or ()) + len(segment.token_ids)
-        turn = await self._episode.sample_in(segment, max_tokens)
+        turn = await self._episode.sample_in(segment, max_tokens, reader)
         calls_before = sum(len(each.tool_calls) for each in conversation.messages)
-        message = self._template.parse(turn.token_ids, calls_before=calls_before)
+        if reader is None:
+            message = self._template.parse(turn.token_ids, calls_before=calls_before)
+        else:
+            message = self._template.read(reader.text, calls_before=calls_before)
         conversation.messages.append(message)
         conversation.sampled = turn.token_ids
         conversation.closed = False
