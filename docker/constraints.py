@@ -33,13 +33,15 @@ class Image:
 
 
 IMAGES = {
-    "services": Image(extras=("actor", "datasets", "openenv", "parquet", "verifier")),
+    "services": Image(extras=("actor", "datasets", "openenv", "mcp", "parquet", "verifier")),
     "learner": Image(extras=("learner", "datasets"), base=("torch",)),
     "rollout": Image(base=("torch", "vllm")),
     "verifier": Image(extras=("verifier", "reward-model"), base=("torch",)),
-    "cpu": Image(extras=("learner", "rollout-cpu", "verifier", "console", "cluster", "datasets", "openenv")),
+    "cpu": Image(
+        extras=("learner", "rollout-cpu", "verifier", "console", "cluster", "datasets", "openenv", "mcp")
+    ),
 }
-LAPTOP = ("learner", "verifier", "console", "cluster", "datasets", "openenv", "reasoning-gym", "dev")
+LAPTOP = ("learner", "verifier", "console", "cluster", "datasets", "openenv", "mcp", "reasoning-gym", "dev")
 SETUPS = {
     "setup": Image(extras=(*LAPTOP, "rollout-cpu")),
     "setup-gpu": Image(extras=LAPTOP, base=("torch", "vllm")),

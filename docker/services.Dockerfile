@@ -23,7 +23,7 @@ COPY --from=wheel /wheels /wheels
 RUN python3 -m venv --without-pip /opt/slipstream \
     && set -- /wheels/*.whl \
     && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
-        --constraint /constraints.txt "$1[actor,datasets,openenv,parquet,verifier]" \
+        --constraint /constraints.txt "$1[actor,datasets,openenv,mcp,parquet,verifier]" \
     && python3 -m pip --python /opt/slipstream/bin/python check \
     && /opt/slipstream/bin/python -c "import transformers, slipstream.replay.__main__, slipstream.verifier.__main__, \
         slipstream.actor.__main__"

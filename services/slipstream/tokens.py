@@ -1,6 +1,7 @@
 """Encodes prompts, and decodes completions for rewards; never encodes a completion (invariant 1)."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -94,16 +95,24 @@ class Tokens:
         """The tokens that end a sampled turn: the end of the sequence, and the end of an assistant's turn."""
         return frozenset({self._tokenizer.eos_token_id, self.end_of_turn} - {None})
 
-    def render(self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]], generation: bool) -> str:
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]],
+        generation: bool,
+        now: datetime | None = None,
+    ) -> str:
         """Return messages as text of the chat template, with what begins an answer if `generation` is set.
 
-        Errors: TemplateFailed.
+        `now`: what the template reads as the present time; None for the clock. Errors: TemplateFailed.
         """
         from jinja2 import TemplateError
 
+        clock: dict[str, Any] = {} if now is None else {"strftime_now": now.strftime}
         try:
             text: str = self._tokenizer.apply_chat_template(
-                messages, tools=tools or None, add_generation_prompt=generation, tokenize=False
+                messages, tools=tools or None, add_generation_prompt=generation, tokenize=False, **clock
             )
         except (TemplateError, TypeError, ValueError) as error:
             raise TemplateFailed(" ".join(str(error).split())) from error

@@ -1,5 +1,6 @@
 """A real endpoint over an engine that is a function of its context, and a tokenizer with a chat template."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,9 +14,10 @@ from slipstream.actor.program.endpoint import Endpoint, serve
 from slipstream.actor.program.environment import Programs
 from slipstream.actor.program.open import open_programs
 from slipstream.actor.program.sessions import Session, Sessions
+from slipstream.actor.sampler import Watch
 from slipstream.config.environments import ProgramEnvironment
 from slipstream.learner.policy.tiny import make_tokenizer
-from slipstream.records import FinishReason, Prompt, Turn, VersionSpan
+from slipstream.records import FinishReason, Prompt, Turn, VersionSpan, chunk_since, chunk_until
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
@@ -53,8 +55,12 @@ class Policy:
     gate: Any = None
     error: Exception | None = None
     cancelled: int = 0
+    chunk_tokens: int = 3
+    """Tokens that arrive at a time where somebody reads the turn while it is sampled."""
+    next_chunk: Any = None
+    """An asyncio.Semaphore that lets a chunk pass; None: they come one after another."""
 
-    async def sample(self, token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+    async def sample(self, token_ids: tuple[int, ...], max_tokens: int, watch: Watch | None = None) -> Turn:
         self.contexts.append(token_ids)
         try:
             if self.gate is not None:
@@ -65,8 +71,26 @@ class Policy:
         if self.error is not None:
             raise self.error
         whole = (*TOKENS.encode_text(self.say(TOKENS.decode_with_special(token_ids))), EOS)
-        self.turns.append(turn_of(whole[:max_tokens]))
+        turn = turn_of(whole[:max_tokens])
+        try:
+            self.turns.append(turn if watch is None else await self._read(turn, watch))
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
         return self.turns[-1]
+
+    async def _read(self, turn: Turn, watch: Watch) -> Turn:
+        """Let a turn be read in chunks; return it, or its beginning if its reader ends it."""
+        for start in range(0, len(turn.token_ids), self.chunk_tokens):
+            if self.next_chunk is not None:
+                await self.next_chunk.acquire()
+            await asyncio.sleep(0)
+            end = start + self.chunk_tokens
+            last = end >= len(turn.token_ids)
+            kept = watch(turn.since(start) if last else chunk_until(chunk_since(turn, start), end - start))
+            if kept is not None:
+                return turn.until(start + kept)
+        return turn
 
 
 def turn_of(token_ids: tuple[int, ...]) -> Turn:

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 
 import pytest
-from actor.chat_templates import family
+from actor.chat_templates import TEMPLATES, byte_tokens, family
 from rollout.fakes import prompt, scenario, turn
 from slipstream.actor.chat.conversation import Conversations
 from slipstream.actor.chat.template import PROBE_TOOL, ChatTemplate, Message
@@ -107,6 +108,34 @@ async def test_a_turn_that_was_cut_is_reported_and_continued_behind_its_end() ->
     talk, _ = start(policy)
     reply = await talk.complete([user("a")], max_tokens=3)
     assert reply.finish_reason == "length"
+
+
+@pytest.mark.parametrize("name", ["qwen25", "llama"])
+def test_a_conversation_keeps_the_date_of_its_beginning_over_midnight(name: str) -> None:
+    dated = "{%- if strftime_now is defined %}{{ strftime_now('%d %b %Y') + '\n' }}{%- endif %}"
+    template, end = TEMPLATES[name]
+    tokens = byte_tokens(dated + template, eos=end)
+    times = iter([datetime(2026, 12, 31, 23, 59), datetime(2027, 1, 1, 0, 1)])
+
+    @scenario
+    async def run() -> None:
+        contexts: list[str] = []
+
+        async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+            contexts.append(tokens.decode_with_special(token_ids))
+            ids = tokens.encode_text(f"one{end}")
+            return turn(ids, (3, len(ids)))
+
+        bounds = EpisodeBounds(max_tokens=500, max_segments=2)
+        episode = Episode(prompt(), (1,), sample=sample, tokens=tokens, bounds=bounds)
+        talk = Conversations(episode, ChatTemplate(tokens), clock=lambda: next(times))
+        reply = await talk.complete([user("a")])
+        await talk.complete([user("a"), reply.message, user("b")])
+        await talk.complete([user("c")])
+        assert contexts[1].startswith(contexts[0] + f"one{end}")
+        assert [text.split("\n")[0] for text in contexts] == ["31 Dec 2026", "31 Dec 2026", "01 Jan 2027"]
+
+    run()
 
 
 @scenario

@@ -60,6 +60,7 @@ MIXES_PYTHON = (
     f"{TINY_RUN}data: {{kind: mixture, of: [{{kind: addition}}, "
     "{kind: sort_digits, environment: {kind: chat_tools, tools: [{kind: python}]}}]}\n"
 )
+MCP = f"{TINY_RUN}data: {{kind: addition, environment: {{kind: chat_tools, tools: [{{kind: mcp, %s}}]}}}}\n"
 DISTILS = f"{TINY_RUN}algorithm: {{distillation: {{}}}}\n"
 TAUGHT = f"{DISTILS}teacher: {{path: /models/teacher}}\n"
 ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
@@ -147,6 +148,14 @@ CASES: tuple[tuple[Values, str], ...] = (
             "tls": {"mode": "secrets", "secrets": {**GIVEN, "probe": "a"}},
         },
         "tls.secrets.teacher is empty",
+    ),
+    (
+        run(MCP % "url: 'http://tools.example/mcp'"),
+        "tool server is http://tools.example/mcp, and the NetworkPolicies let actors out to nothing",
+    ),
+    (
+        run(MCP % "command: [npx, a-server]"),
+        "the run's tool server is started by npx, which the image slipstream/services has not",
     ),
     (run(f"{TINY_RUN}verifier: {{device: cuda}}\n"), "verifier.device is cuda, and verifier.gpu.count is 0"),
     ({"learner": {"ranksPerNode": 2}}, "learner.ranksPerNode is 2, and a rank is a GPU"),

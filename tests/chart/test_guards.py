@@ -14,6 +14,7 @@ from chart.guard_cases import (
     HUB,
     JUDGE,
     KEYED,
+    MCP,
     MODEL,
     MODELS,
     PROMETHEUS,
@@ -99,6 +100,24 @@ def test_what_cannot_work_is_refused_with_a_remedy(number: int) -> None:
     ids=str,
 )  # fmt: skip
 def test_rewards_that_have_what_they_need_are_not_refused(values: dict[str, Any]) -> None:
+    assert problems(values) == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {
+            **run(MCP % "url: 'http://tools.example/mcp'"),
+            "actor": {"networkPolicy": {"extraEgress": [{"to": ANYWHERE}]}},
+        },
+        {**run(MCP % "url: 'http://tools.example/mcp'"), "network": {"policies": False}},
+        run(MCP % "url: 'http://127.0.0.1:8000/mcp'"),
+        run(MCP % "command: [python, server.py]"),
+        {**run(MCP % "command: [npx, a-server]"), "actor": {"image": {"repository": "mine/actors"}}},
+    ],
+    ids=str,
+)
+def test_tool_servers_that_actors_can_start_or_reach_are_not_refused(values: dict[str, Any]) -> None:
     assert problems(values) == []
 
 

@@ -154,7 +154,7 @@ def chat_model(folder: Path, template: str | None) -> dict[str, Any]:
     tokenizer = make_tokenizer(max_tokens=64)
     tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
-    make_configuration(TinyModel(), tokenizer).save_pretrained(folder)
+    make_configuration(TinyModel(max_tokens=1024), tokenizer).save_pretrained(folder)
     return {"path": str(folder)}
 
 

@@ -96,6 +96,7 @@ def make_group_sampler(
         temperature=config.rollout.temperature,
         max_tokens=config.rollout.max_new_tokens,
         top_logprobs=config.algorithm.resolved_top_logprobs(),
+        to_own_end=config.learner.replay_experts,
     )
     scorer = with_self_judges(
         VerifierClient(verifier, config.verifier, rewards=config.rewards),

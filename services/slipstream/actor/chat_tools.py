@@ -7,25 +7,29 @@ A call that fails is answered by a text that says why. It never ends the episode
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import get_args
 
 from slipstream.actor.chat.conversation import Conversations
 from slipstream.actor.chat.messages import Message, ToolCall, json_value
-from slipstream.actor.chat.template import ChatTemplate
-from slipstream.actor.chat.tools import AnyTool, EpisodeTool, Outcome, OwnTool, ToolUnusable
+from slipstream.actor.chat.template import ChatTemplate, Tool
+from slipstream.actor.chat.tools import EpisodeTool, Outcome, Toolbox
 from slipstream.actor.environment import Episode
 from slipstream.actor.own_environment import KEY, EnvironmentUnusable
-from slipstream.actor.tools.python_tool import ProgramRunner, ProgramTool
+from slipstream.actor.tools.make_tools import (
+    Servers,
+    ToolResources,
+    make_tools,
+    name_of,
+    open_servers,
+    unusable,
+)
 from slipstream.config import ConfigError
-from slipstream.config.environments import ChatToolsEnvironment, FunctionTool, PythonTool
-from slipstream.config.problem import Problem
-from slipstream.functions import FunctionMissing, load_function
+from slipstream.config.environments import ChatToolsEnvironment
 from slipstream.records import Prompt
-from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.tokens import Tokens
+from slipstream.tokens import TemplateFailed, Tokens
 
 OF_TOOLS: tuple[Outcome, ...] = get_args(Outcome)
 """Outcomes of a call that has a tool, as in the metric tool_calls_total."""
@@ -38,24 +42,35 @@ class ChatTools:
     """Lets the policy call tools, and takes the content of its last turn as the answer."""
 
     def __init__(
-        self, tools: Sequence[AnyTool], template: ChatTemplate, *, output_characters: int, metrics: Metrics
+        self,
+        toolboxes: Sequence[Toolbox],
+        template: ChatTemplate,
+        *,
+        output_characters: int,
+        metrics: Metrics,
     ) -> None:
-        self._tools = tools
-        self._schemas = [tool.schema for tool in tools]
+        self._toolboxes = toolboxes
+        self._schemas = [schema for toolbox in toolboxes for schema in toolbox.schemas]
         self._template = template
         self._output_characters = output_characters
         self._metrics = metrics
-        for tool in tools:
+        for schema in self._schemas:
             for outcome in OF_TOOLS:
-                metrics.count("tool_calls_total", 0, tool=tool.name, outcome=outcome)
+                metrics.count("tool_calls_total", 0, tool=name_of(schema), outcome=outcome)
         for without_tool in WITHOUT_TOOL:
             metrics.count("tool_calls_total", 0, tool="", outcome=without_tool)
 
     async def run(self, episode: Episode) -> None:
         """Give `tool_calls` and `failed_tool_calls`, the number of calls and of those that failed."""
+        async with AsyncExitStack() as stack:
+            tools: dict[str, EpisodeTool] = {}
+            for toolbox in self._toolboxes:
+                tools.update(await stack.enter_async_context(toolbox.opened(episode)))
+            await self._talk(episode, tools)
+
+    async def _talk(self, episode: Episode, tools: Mapping[str, EpisodeTool]) -> None:
         talk = Conversations(episode, self._template)
         messages = opening(episode.prompt)
-        tools = {tool.name: tool.for_episode(episode.prompt) for tool in self._tools}
         episode.rewards.update(tool_calls=0.0, failed_tool_calls=0.0)
         while True:
             reply = await talk.complete(messages, self._schemas)
@@ -99,60 +114,43 @@ def opening(prompt: Prompt) -> list[Message]:
     return [Message(role=message.role, content=message.content) for message in prompt.messages]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResources:
-    """What tools share with the rest of the actor."""
+@asynccontextmanager
+async def open_chat_tools(
+    config: ChatToolsEnvironment, tokens: Tokens, resources: ToolResources
+) -> AsyncIterator[ChatTools]:
+    """Make the environment of an actor, with its tool servers, which end with the context.
 
-    programs: ProgramRunner
-    """Runs the programs of the tool `python`."""
-    metrics: Metrics
-    log: Log
-
-
-def open_chat_tools(config: ChatToolsEnvironment, tokens: Tokens, resources: ToolResources) -> ChatTools:
-    """Make the environment of an actor. Errors: ConfigError with the key at fault."""
+    Errors: ConfigError with the key at fault.
+    """
     try:
-        return make_chat_tools(config, tokens, resources)
+        async with open_servers(config, resources.log) as servers:
+            yield make_chat_tools(config, tokens, resources, servers)
     except EnvironmentUnusable as error:
         raise ConfigError(str(error), [error.problem]) from error
 
 
-def make_chat_tools(config: ChatToolsEnvironment, tokens: Tokens, resources: ToolResources) -> ChatTools:
-    """Make the environment. Errors: EnvironmentUnusable."""
+def make_chat_tools(
+    config: ChatToolsEnvironment, tokens: Tokens, resources: ToolResources, servers: Servers | None = None
+) -> ChatTools:
+    """Make the environment with its running tool servers. Errors: EnvironmentUnusable."""
     template = ChatTemplate(tokens, form=config.tool_form, keep_thoughts=config.keep_thoughts)
     for problem in template.check(tools=True, users=False):
         raise EnvironmentUnusable(problem)
-    tools = make_tools(config, resources)
-    return ChatTools(tools, template, output_characters=config.output_characters, metrics=resources.metrics)
+    toolboxes = make_tools(config, resources, servers or {})
+    _check_prompt(template, [schema for each in toolboxes for schema in each.schemas], tokens.context_tokens)
+    return ChatTools(
+        toolboxes, template, output_characters=config.output_characters, metrics=resources.metrics
+    )
 
 
-def make_tools(config: ChatToolsEnvironment, resources: ToolResources) -> list[AnyTool]:
-    """Make the tools. Errors: EnvironmentUnusable."""
-    tools: dict[str, AnyTool] = {}
-    for position, each in enumerate(config.tools):
-        key = f"{KEY}.tools.{position}.{'function' if isinstance(each, FunctionTool) else 'name'}"
-        tool = _make_tool(each, key, resources)
-        if tool.name in tools:
-            reason = f"is the second tool with the name {tool.name}"
-            raise _unusable(key, reason, "name one of the two otherwise")
-        tools[tool.name] = tool
-    return list(tools.values())
-
-
-def _make_tool(config: FunctionTool | PythonTool, key: str, resources: ToolResources) -> AnyTool:
-    if isinstance(config, PythonTool):
-        return ProgramTool(config, resources.programs, log=resources.log)
+def _check_prompt(template: ChatTemplate, schemas: Sequence[Tool], context_tokens: int | None) -> None:
+    """Render a question with the tools. Errors: EnvironmentUnusable."""
     try:
-        return OwnTool(load_function(config.function), seconds=config.seconds)
-    except FunctionMissing as error:
-        remedy = error.remedy or "name a function as package.module:name"
-        raise _unusable(key, error.reason, remedy) from error
-    except ToolUnusable as error:
-        raise _unusable(key, error.reason, error.remedy) from error
-    except Exception as error:  # a user's module may raise anything
-        reason = f"{config.function} cannot be imported: {type(error).__name__}: {error}"
-        raise _unusable(key, reason, "correct the module") from error
-
-
-def _unusable(key: str, reason: str, remedy: str) -> EnvironmentUnusable:
-    return EnvironmentUnusable(Problem(key=key, reason=" ".join(reason.split()), remedy=remedy))
+        size = len(template.render([Message(role="user", content="?")], schemas))
+    except TemplateFailed as error:
+        raise unusable(
+            f"{KEY}.tools", f"the chat template refuses them: {error}", "leave some out"
+        ) from error
+    if context_tokens is not None and size >= context_tokens:
+        reason = f"take {size} tokens of each prompt, and the context has {context_tokens}"
+        raise unusable(f"{KEY}.tools", reason, "leave some out, or raise rollout.context_tokens")

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol
 
+from slipstream.actor.sampler import Watch
 from slipstream.actor.transcript import Transcript
 from slipstream.records import FinishReason, Prompt, Turn
 from slipstream.rpc.errors import SlipstreamError
@@ -45,8 +46,8 @@ class TurnReward:
 class Sample(Protocol):
     """Samples a turn after these tokens."""
 
-    async def __call__(self, token_ids: tuple[int, ...], max_tokens: int) -> Turn:
-        """Return a turn of at most `max_tokens` tokens."""
+    async def __call__(self, token_ids: tuple[int, ...], max_tokens: int, watch: Watch | None = None) -> Turn:
+        """Return a turn of at most `max_tokens` tokens. `watch` reads it while it is sampled."""
 
 
 class TextTokens(Protocol):
@@ -206,10 +207,12 @@ class Episode:
             return left
         return min(left, bounds.context_tokens - len(self._prompt_of(segment)) - len(segment.token_ids))
 
-    async def sample_in(self, segment: Transcript, max_tokens: int | None = None) -> Turn:
+    async def sample_in(
+        self, segment: Transcript, max_tokens: int | None = None, watch: Watch | None = None
+    ) -> Turn:
         """Sample one turn in a segment. Turns of different segments may be sampled at the same time.
 
-        Errors: see `sample`.
+        `watch` reads the turn while it is sampled, and may end it. Errors: see `sample`.
         """
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"sample: max_tokens is {max_tokens}, and a turn needs at least 1 token")
@@ -224,7 +227,8 @@ class Episode:
         self._sampling.add(id(segment))
         try:
             with self._pause():
-                turn = await self._sample((*self._prompt_of(segment), *segment.token_ids), most)
+                before = (*self._prompt_of(segment), *segment.token_ids)
+                turn = await (self._sample(before, most, watch) if watch else self._sample(before, most))
         except Exception as error:
             self.sampling_error = error
             raise

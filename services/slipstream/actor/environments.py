@@ -7,9 +7,10 @@ from pathlib import Path
 
 import grpc
 
-from slipstream.actor.chat_tools import ToolResources, open_chat_tools
+from slipstream.actor.chat_tools import open_chat_tools
 from slipstream.actor.environment import BoundEnvironment, Environment, SingleTurn
 from slipstream.actor.own_environment import KEY, episode_bounds, load_environment
+from slipstream.actor.tools.make_tools import ToolResources
 from slipstream.actor.tools.program_client import ProgramClient
 from slipstream.config import ConfigError, RunConfig
 from slipstream.config.environments import (
@@ -92,7 +93,8 @@ async def open_environment(
         case CustomEnvironment():
             yield load_environment(config)
         case ChatToolsEnvironment():
-            yield open_chat_tools(config, resources.tokens, _of_tools(resources))
+            async with open_chat_tools(config, resources.tokens, _of_tools(resources)) as tools:
+                yield tools
         case OpenEnvEnvironment():
             from slipstream.actor.adapters.openenv import open_openenv  # websockets is an extra
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from slipstream.actor.environment import BoundEnvironment, Sample
 from slipstream.actor.episode_run import ENDINGS, run_episode
-from slipstream.actor.sampler import Sampler
+from slipstream.actor.sampler import Sampler, Watch
 from slipstream.actor.sampling_modes import PlainSampling, SamplingMode
 from slipstream.actor.seeds import stable_seed
 from slipstream.actor.steps import with_token_ends
@@ -138,12 +138,15 @@ class GroupSampler:
         sampler: Sampler,
         token_ids: tuple[int, ...],
         max_tokens: int,
+        watch: Watch | None = None,
     ) -> Turn:
         sampling = replace(sampling, max_tokens=max_tokens)
         if self._seed is not None:
             seed = stable_seed(self._seed, lease.dispatch_index, member, len(token_ids))
             sampling = replace(sampling, seed=seed)
-        return await sampler.sample(token_ids, sampling)
+        if watch is None:
+            return await sampler.sample(token_ids, sampling)
+        return await sampler.sample(token_ids, sampling, watch)
 
     async def _play(self, prompt: Prompt, token_ids: tuple[int, ...], sample: Sample) -> Completion:
         """Return the completion of one episode, with its text. Errors: those of `sample`; UnknownSource."""

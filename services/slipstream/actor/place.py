@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import grpc
 
 from slipstream.actor.rollout_stream import NoPlace, RequestRefused, RolloutLost, RolloutStream
-from slipstream.actor.sampler import RolloutsLost, SamplingRefused
+from slipstream.actor.sampler import RolloutsLost, SamplingRefused, Watch
 from slipstream.actor.seeds import stable_seed
 from slipstream.records import NO_VERSION, Chunk, ListedRollout, RolloutStatus, Sampling, Turn, joined
 from slipstream.v1 import rollout_pb2 as pb
@@ -128,15 +128,18 @@ class Place:
         if rollout is not None:
             self._rollouts.release(rollout, self._group_id)
 
-    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+    async def sample(
+        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, watch: Watch | None = None
+    ) -> Turn:
         """See Sampler."""
+        watched = _Watched(watch, to_own_end=sampling.to_own_end) if watch else None
         chunks: list[Chunk] = []
         engines = failures = 0
         lost = False
         while True:
             sampled = tuple(token for chunk in chunks for token in chunk.token_ids)
             start = self._request(prompt_token_ids + sampled, sampling, sampled=len(sampled))
-            sample = partial(RolloutStream.sample, start=start)
+            sample = partial(RolloutStream.sample, start=start, watch=watched.take if watched else None)
             try:
                 turn = await self._attempt(sample, failures=failures, continuing=lost)
             except RolloutLost as error:
@@ -148,7 +151,8 @@ class Place:
             except NoPlace:
                 pass
             else:
-                return _turn([*chunks, turn], turn, engines=engines + 1) if chunks else turn
+                turn = _turn([*chunks, turn], turn, engines=engines + 1) if chunks else turn
+                return turn if watched is None or watched.end is None else turn.until(watched.end)
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """See Sampler."""
@@ -263,6 +267,25 @@ class Place:
             top_logprobs=sampling.top_logprobs,
             seed=seed,
         )
+
+
+class _Watched:
+    """What the reader of a turn has seen of it, on all engines together."""
+
+    def __init__(self, watch: Watch, *, to_own_end: bool) -> None:
+        self.end: int | None = None
+        """Number of tokens of the turn, once its reader has ended it."""
+        self._watch = watch
+        self._to_own_end = to_own_end
+        self._seen = 0
+
+    def take(self, chunk: Chunk) -> bool:
+        """Show a chunk to the reader; return whether no further tokens are needed."""
+        if self.end is None:
+            kept = self._watch(chunk)
+            self.end = None if kept is None else self._seen + kept
+            self._seen += len(chunk.token_ids)
+        return self.end is not None and not self._to_own_end
 
 
 def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:

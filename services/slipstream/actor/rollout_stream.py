@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from slipstream.records import Chunk, RolloutStatus, Turn
+from slipstream.records import Chunk, FinishReason, RolloutStatus, Turn
 from slipstream.rpc import sampling_codec
 from slipstream.rpc.channel import with_idle_timeout
 from slipstream.rpc.errors import SlipstreamError
@@ -61,6 +61,8 @@ class _Request:
     ended: "asyncio.Future[Turn | list[float]]"
     began: asyncio.Event | None = None
     """Set when the first tokens arrive."""
+    watch: Callable[[Chunk], bool] | None = None
+    """Takes each chunk, and returns whether no further one is wanted."""
     chunks: list[pb.SampleChunk] = field(default_factory=list)
 
 
@@ -98,12 +100,19 @@ class RolloutStream:
         """Whether no further request can be sent."""
         return self._lost is not None
 
-    async def sample(self, start: pb.StartSampling, *, began: asyncio.Event | None = None) -> Turn:
+    async def sample(
+        self,
+        start: pb.StartSampling,
+        *,
+        began: asyncio.Event | None = None,
+        watch: Callable[[Chunk], bool] | None = None,
+    ) -> Turn:
         """Return what a request samples; `began` is set when the first tokens arrive.
 
-        Errors: RolloutLost, NoPlace, RequestRefused.
+        `watch` takes each chunk; when it returns True, the rest of the request is cancelled. Errors:
+        RolloutLost, NoPlace, RequestRefused, those of `watch`.
         """
-        turn = await self._ask(start, began=began)
+        turn = await self._ask(start, began=began, watch=watch)
         assert isinstance(turn, Turn)
         return turn
 
@@ -127,20 +136,28 @@ class RolloutStream:
         await self._reader.end()
 
     async def _ask(
-        self, start: pb.StartSampling, *, began: asyncio.Event | None = None
+        self,
+        start: pb.StartSampling,
+        *,
+        began: asyncio.Event | None = None,
+        watch: Callable[[Chunk], bool] | None = None,
     ) -> Turn | list[float]:
         if self._lost is not None:
             raise RolloutLost(self._lost, drained=self._drained, sent=False)
         start.id = next(self._numbers)
-        request = _Request(ended=asyncio.get_running_loop().create_future(), began=began)
+        request = _Request(ended=asyncio.get_running_loop().create_future(), began=began, watch=watch)
         self._requests[start.id] = request
         self._send(start)
         try:
             return await request.ended
         finally:
-            if self._requests.pop(start.id, None) is not None and not self.lost:
-                self._outgoing[-1].cancel.append(start.id)
-                self._due.set()
+            if self._requests.pop(start.id, None) is not None:
+                self._cancel(start.id)
+
+    def _cancel(self, number: int) -> None:
+        if not self.lost:
+            self._outgoing[-1].cancel.append(number)
+            self._due.set()
 
     def _send(self, start: pb.StartSampling) -> None:
         """Add a request to the message that goes out next, or to a further one if it would be too large."""
@@ -192,20 +209,33 @@ class RolloutStream:
         elif message.probabilities:
             self._end(message.id, list(message.probabilities))
         else:
-            request.chunks.append(message)
-            if message.finish_reason:
-                turn = _chunk(request)
-                assert isinstance(turn, Turn)
-                self._end(message.id, turn)
-            elif request.began is not None:
-                request.began.set()
+            self._add(message, request)
 
-    def _end(self, number: int, result: "Turn | list[float] | SlipstreamError") -> None:
+    def _add(self, message: pb.SampleChunk, request: _Request) -> None:
+        """Add a chunk to a request, and end it with its last chunk, or when its watch has enough."""
+        request.chunks.append(message)
+        try:
+            enough = request.watch is not None and request.watch(sampling_codec.chunks_from_proto([message]))
+        except Exception as error:  # of one request; the others go on
+            self._end(message.id, error)
+            self._cancel(message.id)
+            return
+        if message.finish_reason:
+            turn = _chunk(request)
+            assert isinstance(turn, Turn)
+            self._end(message.id, turn)
+        elif enough:
+            self._end(message.id, _ended_by_reader(_chunk(request)))
+            self._cancel(message.id)
+        elif request.began is not None:
+            request.began.set()
+
+    def _end(self, number: int, result: "Turn | list[float] | Exception") -> None:
         request = self._requests.pop(number)
         ended = request.ended
         if ended.done():
             return
-        if isinstance(result, SlipstreamError):
+        if isinstance(result, Exception):
             ended.set_exception(result)
         else:
             ended.set_result(result)
@@ -223,3 +253,14 @@ class RolloutStream:
 def _chunk(request: _Request) -> Chunk:
     """Return the tokens of a request so far."""
     return sampling_codec.chunks_from_proto(request.chunks)
+
+
+def _ended_by_reader(chunk: Chunk) -> Turn:
+    """Return the tokens of a request as a turn that ends here."""
+    return Turn(
+        token_ids=chunk.token_ids,
+        logprobs=chunk.logprobs,
+        spans=chunk.spans,
+        top_logprobs=chunk.top_logprobs,
+        finish_reason=FinishReason.STOP,
+    )

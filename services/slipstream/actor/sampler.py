@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from slipstream.records import Sampling, Turn
+from slipstream.records import Chunk, Sampling, Turn
 from slipstream.rpc.errors import SlipstreamError
 
 
@@ -26,11 +26,24 @@ class Samplers(Protocol):
         """Return a sampler at the rollout that sampled the last group of a prompt, while that serves."""
 
 
+class Watch(Protocol):
+    """Reads a turn while it is sampled, and may end it."""
+
+    def __call__(self, chunk: Chunk) -> int | None:
+        """Take the next tokens of the turn.
+
+        Return how many of them belong to the turn, if it ends with one of them; else None. It is not called
+        again after it has ended the turn.
+        """
+
+
 class Sampler(Protocol):
     """Samples from the policy. Errors of both methods: RolloutsLost, SamplingRefused."""
 
-    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
-        """Sample one turn; cancelling the call aborts the request."""
+    async def sample(
+        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, watch: Watch | None = None
+    ) -> Turn:
+        """Sample one turn, which `watch` reads, if it is given; cancelling the call aborts the request."""
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """Return the probability of each candidate as the next token, given that it is one of the candidates.

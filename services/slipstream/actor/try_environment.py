@@ -5,18 +5,20 @@ chat template is not checked. The last line of the standard output is the proble
 user's module prints goes to standard error.
 """
 
+import asyncio
 import contextlib
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from slipstream.actor.adapters.try_verifiers import verifiers_problem
-from slipstream.actor.chat_tools import ToolResources, make_chat_tools, make_tools
+from slipstream.actor.chat_tools import make_chat_tools
 from slipstream.actor.own_environment import EnvironmentUnusable, make_environment
 from slipstream.actor.program.command import missing_program
+from slipstream.actor.tools.make_tools import ToolResources, make_tools, open_servers
 from slipstream.config.environments import (
     ChatToolsEnvironment,
     CustomEnvironment,
@@ -47,7 +49,8 @@ def _problem(config: EnvironmentConfig, model: str) -> Problem | None:
     try:
         _make(config, model)
     except EnvironmentUnusable as error:
-        return error.problem
+        elsewhere = error.problem.key.endswith(".url")  # actors may reach a server that this machine does not
+        return replace(error.problem, severity="note") if elsewhere else error.problem
     return None
 
 
@@ -55,10 +58,17 @@ def _make(config: EnvironmentConfig, model: str) -> None:
     """Make an environment of the user's code. Errors: EnvironmentUnusable."""
     if isinstance(config, CustomEnvironment):
         make_environment(config)
-    elif isinstance(config, ChatToolsEnvironment) and model:
-        make_chat_tools(config, load_tokens(Path(model), max_new_tokens=1), _resources())
     elif isinstance(config, ChatToolsEnvironment):
-        make_tools(config, _resources())
+        asyncio.run(_make_tools(config, model))
+
+
+async def _make_tools(config: ChatToolsEnvironment, model: str) -> None:
+    resources = _resources()
+    async with open_servers(config, resources.log) as servers:
+        if model:
+            make_chat_tools(config, load_tokens(Path(model), max_new_tokens=1), resources, servers)
+        else:
+            make_tools(config, resources, servers)
 
 
 class _NoPrograms:

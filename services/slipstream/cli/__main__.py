@@ -1,7 +1,7 @@
 """The `slipstream` command.
 
     slipstream run CONFIG [--set KEY=VALUE ...] [--resume [RUN_DIR]] [--plain]
-    slipstream validate CONFIG [--set KEY=VALUE ...]
+    slipstream validate CONFIG [--set KEY=VALUE ...] [--try]
     slipstream validate [CONFIG] --values FILE ... [--set KEY=VALUE ...] [--models DIR] [--data DIR]
     slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
     slipstream algorithms [NAME]
@@ -82,7 +82,8 @@ def _validate(arguments: argparse.Namespace) -> int:
 
     config = apply_environment(load_config(arguments.config, arguments.set))
     pinned = hub.pinned(config)
-    status = validate_command(with_local_model(pinned, weights=False), str(arguments.config))
+    local = with_local_model(pinned, weights=False)
+    status = validate_command(local, str(arguments.config), tries=arguments.tries)
     for revision, commit in commits(config, pinned).items():
         print(
             f"  note: {revision} is commit {commit}; set the revision to it for pods that start by themselves"
@@ -160,7 +161,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--plain", action="store_true", help="print one plain line for each step, on a terminal too"
     )
-    _add_release(_command(commands, "validate", _validate, "check a configuration without starting anything"))
+    validate = _command(commands, "validate", _validate, "check a configuration without starting a run")
+    validate.add_argument(
+        "--try",
+        dest="tries",
+        action="store_true",
+        help="run the program of an environment `program` once, with fixed answers in the policy's place",
+    )
+    _add_release(validate)
     warmup = _command(commands, "warmup", _warmup, "make and train the initial model, supervised")
     warmup.add_argument("--model", type=Path, metavar="DIR", help="Hugging Face directory to start from")
     warmup.add_argument("--data", type=Path, metavar="FILE", help="JSONL rows of prompt and answer")
@@ -285,6 +293,8 @@ def _take_config_from_options(arguments: argparse.Namespace) -> None:
 
 def _require_values(arguments: argparse.Namespace) -> None:
     """Exit with an error if an option of a release is used without --values."""
+    if arguments.tries and arguments.values:
+        arguments.parser.error("--try runs the program on this machine; leave --values out")
     for option in ("set_file", "models", "data", "installed"):
         if getattr(arguments, option) and not arguments.values:
             arguments.parser.error(

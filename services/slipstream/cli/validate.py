@@ -18,6 +18,7 @@ from slipstream.cli.checks.rewards import check_rewards
 from slipstream.cli.checks.self_judge import check_self_judge
 from slipstream.cli.checks.stage import check_stage, stage_line
 from slipstream.cli.checks.teacher import check_teacher
+from slipstream.cli.checks.trial import check_trial
 from slipstream.cli.checks.verbalized import check_verbalized
 from slipstream.cli.checks.verifier import check_verifier
 from slipstream.cli.errors import UsageError
@@ -83,9 +84,17 @@ def prompt_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Pro
     yield from check_self_judge(config, model)
 
 
-def validate_command(config: RunConfig, source: str) -> int:
-    """Print the derived numbers, the algorithm and the notes. Errors: UsageError with every problem."""
+def validate_command(config: RunConfig, source: str, *, tries: bool = False) -> int:
+    """Print the derived numbers, the algorithm and the notes. Errors: UsageError with every problem.
+
+    `tries`: run the program of an environment `program` once.
+    """
     notes = require_valid(config, source, gpus="note")
+    if tries:
+        configs = [stage_run.config for stage_run in stage_runs(config)] or [config]
+        tried = [problem for each in configs for problem in check_trial(each)]
+        require_no_error(tried, source)
+        notes += list(dict.fromkeys(tried))
     print(f"{source} is valid")
     for stage_run in stage_runs(config):
         print(f"  {stage_run.folder:<34} {stage_line(stage_run)}")

@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from slipstream.config.mcp import McpTools
 from slipstream.config.openenv import OpenEnvEnvironment
 from slipstream.config.problem import Invalid
 from slipstream.config.verifiers import VerifiersEnvironment
@@ -78,13 +79,16 @@ class PythonTool(_Strict):
     """Address space of a program in MiB, with the 40 MiB of the interpreter."""
 
 
+ToolConfig = Annotated[FunctionTool | PythonTool | McpTools, Field(discriminator="kind")]
+
+
 class ChatToolsEnvironment(_Environment):
     """The policy answers by its chat template, and may call tools before it does: docs/environments.md."""
 
     own_prompts: ClassVar[bool] = True
     kind: Literal["chat_tools"] = "chat_tools"
     """Name of the kind."""
-    tools: tuple[Annotated[FunctionTool | PythonTool, Field(discriminator="kind")], ...] = Field(min_length=1)
+    tools: tuple[ToolConfig, ...] = Field(min_length=1)
     """The tools that are offered to the policy."""
     tool_form: Literal["hermes", "llama", "mistral"] | None = None
     """Form in which the policy writes calls; null: the one of its chat template."""

@@ -10,7 +10,7 @@ from slipstream.records.prompt import ChatMessage, Prompt
 from slipstream.records.reward import Outcome, Reward, StepReward
 from slipstream.records.rollouts import NO_VERSION, ListedRollout, RolloutStatus
 from slipstream.records.routed_experts import RoutedExperts, RoutingMismatch
-from slipstream.records.turn import Chunk, Sampling, Turn, chunk_since, joined
+from slipstream.records.turn import Chunk, Sampling, Turn, chunk_since, chunk_until, joined
 
 __all__ = [
     "NO_VERSION",
@@ -49,5 +49,6 @@ __all__ = [
     "WorkerActivity",
     "WorkerKind",
     "chunk_since",
+    "chunk_until",
     "joined",
 ]

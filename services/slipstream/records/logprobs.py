@@ -67,6 +67,11 @@ class TopLogprobs:
         skipped = 4 * self.top_k * start
         return replace(self, ids=self.ids[skipped:], logprobs=self.logprobs[skipped:])
 
+    def until(self, end: int) -> "TopLogprobs":
+        """Return the logprobs of the sampled tokens before position `end`."""
+        kept = 4 * self.top_k * end
+        return replace(self, ids=self.ids[:kept], logprobs=self.logprobs[:kept])
+
     def followed_by(self, later: "TopLogprobs") -> "TopLogprobs":
         """Return these logprobs, followed by those of a later turn. Errors: ValueError for another top_k."""
         if self.top_k != later.top_k:

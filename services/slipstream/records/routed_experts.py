@@ -41,6 +41,11 @@ class RoutedExperts:
         """Size of the ids of one token in bytes."""
         return self.layers * self.top_k * self.id_bytes
 
+    def until(self, end: int) -> "RoutedExperts":
+        """Return the experts of the first `end` tokens. Errors: RoutingMismatch for fewer than 1."""
+        kept = min(end, self.tokens)
+        return replace(self, tokens=kept, ids=self.ids[: max(kept, 0) * self.token_bytes])
+
     def followed_by(self, later: "RoutedExperts") -> "RoutedExperts":
         """Return these experts, continued by those of `later` for further tokens. Errors: RoutingMismatch."""
         if (self.layers, self.top_k, self.id_bytes) != (later.layers, later.top_k, later.id_bytes):

@@ -18,6 +18,9 @@ class Sampling:
     """Number of likeliest tokens to return at each position, with their logprobs."""
     seed: int | None = None
     """Seed of this request: with equal weights, equal requests sample equal tokens. None for no seed."""
+    to_own_end: bool = False
+    """Sample a turn to its own end even if its reader ends it before: the engine returns the routed experts
+    with the last tokens only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,20 @@ class Turn(Chunk):
             engines=self.engines,
         )
 
+    def until(self, end: int) -> "Turn":
+        """Return the turn of the first `end` tokens, which ended there: its finish reason is `stop`."""
+        kept, experts = chunk_until(self, end), self.routed_experts
+        cut = len(self.token_ids) - end
+        return Turn(
+            token_ids=kept.token_ids,
+            logprobs=kept.logprobs,
+            spans=kept.spans,
+            top_logprobs=kept.top_logprobs,
+            finish_reason=FinishReason.STOP,
+            routed_experts=experts.until(experts.tokens - cut) if experts is not None else None,
+            engines=self.engines,
+        )
+
 
 def chunk_since(chunk: Chunk, start: int) -> Chunk:
     """Return the tokens of a chunk from position `start` on."""
@@ -70,6 +87,21 @@ def chunk_since(chunk: Chunk, start: int) -> Chunk:
             if span.end > start
         ),
         top_logprobs=top.since(start) if top is not None and start < len(chunk.token_ids) else None,
+    )
+
+
+def chunk_until(chunk: Chunk, end: int) -> Chunk:
+    """Return the tokens of a chunk before position `end`."""
+    top = chunk.top_logprobs
+    return Chunk(
+        token_ids=chunk.token_ids[:end],
+        logprobs=chunk.logprobs[:end],
+        spans=tuple(
+            VersionSpan(version=span.version, start=span.start, end=min(span.end, end))
+            for span in chunk.spans
+            if span.start < end
+        ),
+        top_logprobs=top.until(end) if top is not None and end else None,
     )
 
 

@@ -238,7 +238,8 @@ TABLE: dict[str, Metric] = {
     ),
     "program_request_seconds": Metric(
         kind="histogram",
-        help="Time from a request at the OpenAI-compatible endpoint to its answer, sampling included.",
+        help="Time from a request at the OpenAI-compatible endpoint to its answer, sampling included; to the "
+        "first tokens of one that is streamed.",
         labels=("endpoint",),
         buckets=SECONDS,
     ),

@@ -1,11 +1,13 @@
 """The conversations of one episode: each is a segment, and each request continues one or begins one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from slipstream.actor.chat.messages import Message, continues
 from slipstream.actor.chat.template import ChatTemplate, Tool
+from slipstream.actor.chat.turn_reader import Piece, TurnReader
 from slipstream.actor.environment import Episode
 from slipstream.actor.transcript import Transcript
 from slipstream.records import FinishReason, Turn
@@ -22,12 +24,19 @@ class Reply:
     """Number of tokens before the turn."""
     turn: Turn
 
+    @property
+    def answer(self) -> str:
+        """The text of the message."""
+        return self.message.content or ""
+
 
 @dataclass(slots=True)
 class _Conversation:
     """Messages up to a sampled turn, and the segment that holds their tokens."""
 
     segment: Transcript
+    template: ChatTemplate
+    """The template with the time at which the conversation began."""
     tools: list[Tool]
     messages: list[Message] = field(default_factory=list)
     """The last one is the turn that was sampled last."""
@@ -44,27 +53,42 @@ class Conversations:
     most once.
     """
 
-    def __init__(self, episode: Episode, template: ChatTemplate) -> None:
+    def __init__(
+        self, episode: Episode, template: ChatTemplate, *, clock: Callable[[], datetime] = datetime.now
+    ) -> None:
         self._episode = episode
         self._template = template
+        self._clock = clock
         self._conversations: list[_Conversation] = []
 
     async def complete(
-        self, messages: Sequence[Message], tools: Sequence[Tool] = (), max_tokens: int | None = None
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        max_tokens: int | None = None,
+        *,
+        stop: Sequence[str] = (),
+        on_piece: Callable[[Piece], None] | None = None,
     ) -> Reply:
         """Sample the assistant's reply to messages.
 
         The longest conversation that the messages continue, with the same tools, gets the new messages as an
         observation. Without one, or if its last turn is being continued already, a new segment begins.
-        `max_tokens`: most tokens of the reply. Errors: EpisodeFull, SeamBroken, TemplateFailed, those of
-        `Episode.sample`.
+        `max_tokens`: most tokens of the reply. `stop`: strings that end it; the message ends before the
+        first one, and the tokens up to its end stay in the conversation. `on_piece` is called while the reply
+        is sampled. Errors: EpisodeFull, SeamBroken, TemplateFailed, those of `Episode.sample`.
         """
+        reader = self._template.reader(stop, on_piece) if stop or on_piece else None
         conversation = self._continued(messages, tools)
         if conversation is None:
             conversation = self._begin(messages, tools)
         else:
             self._continue(conversation, messages)
-        return await self._sample(conversation, max_tokens)
+        return await self._sample(conversation, max_tokens, reader)
+
+    def settled(self, text: str) -> Message:
+        """See ChatTemplate."""
+        return self._template.settled(text)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Tool]) -> _Conversation | None:
         candidates = [
@@ -75,8 +99,9 @@ class Conversations:
         return max(candidates, key=lambda each: len(each.messages), default=None)
 
     def _begin(self, messages: Sequence[Message], tools: Sequence[Tool]) -> _Conversation:
-        segment = self._episode.begin_segment(self._template.render(messages, tools))
-        conversation = _Conversation(segment, list(tools), list(messages), closed=True)
+        template = self._template.at(self._clock())
+        segment = self._episode.begin_segment(template.render(messages, tools))
+        conversation = _Conversation(segment, template, list(tools), list(messages), closed=True)
         self._conversations.append(conversation)
         return conversation
 
@@ -84,18 +109,23 @@ class Conversations:
         """Append the new messages. The recorded ones stay as they are, with thoughts that clients drop."""
         conversation.closed = True
         new = list(messages[len(conversation.messages) :])
-        token_ids = self._template.continuation(
+        token_ids = conversation.template.continuation(
             conversation.messages, new, conversation.sampled, conversation.tools
         )
         self._episode.observe_in(conversation.segment, token_ids)
         conversation.messages += new
 
-    async def _sample(self, conversation: _Conversation, max_tokens: int | None) -> Reply:
+    async def _sample(
+        self, conversation: _Conversation, max_tokens: int | None, reader: TurnReader | None
+    ) -> Reply:
         segment = conversation.segment
         prompt_tokens = len(segment.prompt_token_ids or ()) + len(segment.token_ids)
-        turn = await self._episode.sample_in(segment, max_tokens)
+        turn = await self._episode.sample_in(segment, max_tokens, reader)
         calls_before = sum(len(each.tool_calls) for each in conversation.messages)
-        message = self._template.parse(turn.token_ids, calls_before=calls_before)
+        if reader is None:
+            message = self._template.parse(turn.token_ids, calls_before=calls_before)
+        else:
+            message = self._template.read(reader.text, calls_before=calls_before)
         conversation.messages.append(message)
         conversation.sampled = turn.token_ids
         conversation.closed = False

@@ -16,12 +16,15 @@ no second one is needed. It would also bring the clients of two services into th
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from slipstream.actor.chat.messages import Message, ToolCall, harmless_values, template_fields
-from slipstream.actor.chat.tool_forms import ToolForm, form_of, read_calls
+from slipstream.actor.chat.tool_forms import ToolForm, form_of, read_calls, settled_content
+from slipstream.actor.chat.turn_reader import Piece, TurnReader
 from slipstream.config.problem import Problem
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.tokens import TemplateFailed, Tokens
@@ -33,6 +36,7 @@ Tool = Mapping[str, Any]
 
 MARK = "TURNofTHEpolicy"
 """Stands for what the policy wrote, to find what the template writes behind it."""
+THOUGHT_END = "</think>"
 NO_THOUGHT = re.compile(r"<think>\s*</think>(?:\n\n)?")
 """Some templates write an empty thought into the last turn only; it is left out of comparisons."""
 KEEP = "set data.environment.keep_thoughts to true: the thoughts of earlier turns then stay, as sampled"
@@ -72,7 +76,17 @@ class ChatTemplate:
         self._keep_thoughts = keep_thoughts
         self.form = form or form_of(tokens.chat_template)
         """How calls are read; None if the template writes them in no form that is known."""
-        self._thinks = "</think>" in tokens.chat_template
+        self._now: datetime | None = None
+        self._thinks = THOUGHT_END in tokens.chat_template
+
+    def at(self, now: datetime) -> "ChatTemplate":
+        """Return this template for a conversation that began at a time, which it reads as the present.
+
+        A template that prints the date would otherwise change earlier messages at midnight.
+        """
+        fixed = copy(self)
+        fixed._now = now
+        return fixed
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Return the tokens of a conversation and of the beginning of the assistant's turn.
@@ -105,11 +119,35 @@ class ChatTemplate:
     def parse(self, token_ids: Sequence[int], *, calls_before: int = 0) -> Message:
         """Return the message that a sampled turn is. `calls_before`: number of calls in the conversation."""
         text = self._tokens.decode_with_special(self._without_end(token_ids))
+        return self.read(text, calls_before=calls_before)
+
+    def read(self, text: str, *, calls_before: int = 0) -> Message:
+        """Return the message that the text of a sampled turn is, special tokens included."""
         reasoning = None
         if self._thinks:
             reasoning, text = _split_thoughts(text)
         content, calls = read_calls(text, self.form, first=calls_before)
         return Message(role="assistant", content=content, tool_calls=calls, reasoning=reasoning)
+
+    def settled(self, text: str) -> Message:
+        """Return what the beginning of a turn's text says of its message that no continuation changes.
+
+        The thoughts come whole, and calls not at all. With a template that marks thoughts, nothing is
+        settled before they have ended.
+        """
+        reasoning = None
+        if self._thinks:
+            if THOUGHT_END not in text:
+                return Message(role="assistant", content="")
+            reasoning, text = _split_thoughts(text)
+        content = settled_content(text, self.form)
+        return Message(role="assistant", content=content, reasoning=reasoning)
+
+    def reader(self, stop: Sequence[str] = (), on_piece: Callable[[Piece], None] | None = None) -> TurnReader:
+        """Return a reader of the text that `read` takes. `stop`: strings that end the turn."""
+        return TurnReader(
+            self._tokens.decode_with_special, ends=self._tokens.ends, stop=stop, on_piece=on_piece
+        )
 
     def check(self, *, tools: bool, users: bool = True, key: str = "data.environment") -> Iterator[Problem]:
         """Yield why conversations cannot be held by this template.
@@ -123,9 +161,10 @@ class ChatTemplate:
         if tools and (problem := self._without_tools(key)):
             yield problem
             return
+        fixed = self.at(datetime.now())
         for new in self._probes(tools=tools, users=users):
             try:
-                self.continuation(*new, sampled=(), tools=(PROBE_TOOL,) if tools else ())
+                fixed.continuation(*new, sampled=(), tools=(PROBE_TOOL,) if tools else ())
             except SeamBroken as error:
                 yield Problem(key=key, reason=error.reason, remedy=error.remedy)
                 return
@@ -205,7 +244,7 @@ class ChatTemplate:
         harmless = self._tokens.harmless
         fields = [template_fields(message, harmless) for message in messages]
         offered = [harmless_values(dict(tool), harmless) for tool in tools]
-        return self._tokens.render(fields, tools=offered, generation=generation)
+        return self._tokens.render(fields, tools=offered, generation=generation, now=self._now)
 
     def _without_end(self, token_ids: Sequence[int]) -> Sequence[int]:
         return token_ids[:-1] if token_ids and token_ids[-1] in self._tokens.ends else token_ids
@@ -229,7 +268,7 @@ def _marked(message: Message, mark: str) -> Message:
 
 def _split_thoughts(text: str) -> tuple[str | None, str]:
     """Return the thoughts of a turn and the rest; the template may have opened the thoughts."""
-    thoughts, closed, rest = text.partition("</think>")
+    thoughts, closed, rest = text.partition(THOUGHT_END)
     opened = thoughts.lstrip().startswith("<think>")
     if not closed and not opened:
         return None, text

@@ -9,7 +9,7 @@ mistral   [TOOL_CALLS] [{"name": "f", "arguments": {}}]                Mistral u
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from slipstream.actor.chat.messages import ToolCall, json_value
@@ -20,6 +20,12 @@ HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 MISTRAL_MARK = "[TOOL_CALLS]"
 MISTRAL_NAMED = re.compile(r"\[TOOL_CALLS\]\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*(\w+)\s*)?\[ARGS\]")
 PYTHON_TAG = "<|python_tag|>"
+MARKS: Mapping[ToolForm, str] = {
+    "hermes": "<tool_call>",
+    "llama": PYTHON_TAG,
+    "mistral": MISTRAL_MARK,
+}
+"""What a call begins with."""
 
 
 def form_of(template: str) -> ToolForm | None:
@@ -50,7 +56,21 @@ def read_calls(text: str, form: ToolForm | None, *, first: int = 0) -> tuple[str
         case None:
             before, written = text, []
     calls = tuple(_call(each, first + position) for position, each in enumerate(written))
-    return (before.strip() if calls else before), calls
+    return (before.rstrip() if calls else before), calls
+
+
+def settled_content(text: str, form: ToolForm | None) -> str:
+    """Return the beginning of the text before the calls that no continuation of a turn changes."""
+    if form is None:
+        return text
+    if form == "llama" and text.lstrip()[:1] in ("", "{"):  # it may be a call from its first character on
+        return ""
+    mark = MARKS[form]
+    before, marked, _ = text.partition(mark)
+    if not marked:
+        sizes = (size for size in range(1, len(mark)) if text.endswith(mark[:size]))
+        before = text[: len(text) - max(sizes, default=0)]
+    return before.rstrip()
 
 
 Written = tuple[Any, str]

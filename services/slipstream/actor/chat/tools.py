@@ -8,12 +8,14 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal, Protocol, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError, validate_call
 
 from slipstream.actor.chat.template import Tool
+from slipstream.actor.environment import Episode
 from slipstream.records import Prompt
 
 MOST_THREADS = 64
@@ -52,6 +54,30 @@ class AnyTool(Protocol):
 
     def for_episode(self, prompt: Prompt) -> EpisodeTool:
         """Return the tool for an episode on a prompt."""
+
+
+class Toolbox(Protocol):
+    """Tools that an episode opens and closes together."""
+
+    @property
+    def schemas(self) -> Sequence[Tool]:
+        """The tools as chat templates take them."""
+
+    def opened(self, episode: Episode) -> AbstractAsyncContextManager[Mapping[str, EpisodeTool]]:
+        """Return a context that yields the tools for an episode by name."""
+
+
+class SingleTool:
+    """A toolbox of one tool, which holds nothing open."""
+
+    def __init__(self, tool: AnyTool) -> None:
+        self.schemas = (tool.schema,)
+        self._tool = tool
+
+    @asynccontextmanager
+    async def opened(self, episode: Episode) -> AsyncIterator[Mapping[str, EpisodeTool]]:
+        """See Toolbox."""
+        yield {self._tool.name: self._tool.for_episode(episode.prompt)}
 
 
 class OwnTool:

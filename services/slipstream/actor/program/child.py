@@ -82,7 +82,7 @@ async def running(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], output_bytes: int
 ) -> AsyncIterator[Program]:
     """Start a program in a folder, and kill it with its group at the end. Errors: OSError."""
-    async with _output_pipe(output_bytes) as stdout, _output_pipe(output_bytes) as stderr:
+    async with output_pipe(output_bytes) as stdout, output_pipe(output_bytes) as stderr:
         process = await asyncio.create_subprocess_exec(
             *with_parent_death(command),
             cwd=folder,
@@ -130,7 +130,8 @@ class OutputPipe(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def _output_pipe(limit: int) -> AsyncIterator[OutputPipe]:
+async def output_pipe(limit: int) -> AsyncIterator[OutputPipe]:
+    """Yield a pipe that keeps the last bytes written to it."""
     readable, writable = os.pipe()
     pipe = OutputPipe(writable, limit)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(

@@ -9,36 +9,28 @@ its request, and with it the sampling.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from slipstream.actor.chat.template import SeamBroken
-from slipstream.actor.environment import EpisodeFull
+from slipstream.actor.program.answers import Streams, answered, streamed
 from slipstream.actor.program.parameters import changed
 from slipstream.actor.program.refusal import Refusal
 from slipstream.actor.program.requests import ChatRequest, TextRequest, parse, read_body, tools_of
-from slipstream.actor.program.responses import (
-    Spell,
-    chat_chunks,
-    chat_completion,
-    models,
-    text_chunks,
-    text_completion,
-)
+from slipstream.actor.program.responses import Spell, chat_completion, head, models, text_completion
 from slipstream.actor.program.sessions import Session, Sessions
+from slipstream.actor.program.streams import ChatStream, TextStream
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.listening import listen
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.tokens import PromptTooLong, TemplateFailed
 
 KIB = 1024
 BACKLOG = 1024
@@ -119,23 +111,29 @@ class Endpoint:
                 400, "the policy's tokenizer has no chat template; use /completions, or set model.path"
             )
         messages = [message.message(position) for position, message in enumerate(wanted.messages)]
-        sampling = partial(session.chats.complete, messages, tools_of(body, wanted), wanted.most)
-        reply = await _while_connected(request, session.do(partial(_turn, session, sampling)))
-        session.last_reply = reply.message.content or ""
-        if wanted.stream:
-            return _stream(chat_chunks(reply, wanted, self._spell))
-        return JSONResponse(chat_completion(reply, wanted, self._spell))
+        sampling = partial(
+            session.chats.complete, messages, tools_of(body, wanted), wanted.most, stop=wanted.stops
+        )
+        if not wanted.stream:
+            replies = await answered(request, session, sampling, wanted.n)
+            return JSONResponse(chat_completion(replies, wanted, self._spell))
+        fields = head("chatcmpl", "chat.completion.chunk", wanted.model)
+        stream = partial(ChatStream, wanted, self._spell, session.chats.settled, head=fields)
+        choices = [stream(index=index) for index in range(wanted.n)]
+        return await streamed(request, session, sampling, Streams(choices, wanted, fields))
 
     async def _complete(self, request: Request, session: Session) -> Response:
         body = await self._body(request)
         wanted = parse(TextRequest, body)
         self._check_sampling(body, session)
-        sampling = partial(session.texts.complete, wanted.text_or_ids(), wanted.max_tokens)
-        reply = await _while_connected(request, session.do(partial(_turn, session, sampling)))
-        session.last_reply = reply.text
-        if wanted.stream:
-            return _stream(text_chunks(reply, wanted, self._spell))
-        return JSONResponse(text_completion(reply, wanted, self._spell))
+        sampling = partial(session.texts.complete, wanted.text_or_ids(), wanted.max_tokens, stop=wanted.stops)
+        if not wanted.stream:
+            replies = await answered(request, session, sampling, wanted.n)
+            return JSONResponse(text_completion(replies, wanted, self._spell))
+        fields = head("cmpl", "text_completion", wanted.model)
+        stream = partial(TextStream, wanted, self._spell, head=fields)
+        choices = [stream(index=index) for index in range(wanted.n)]
+        return await streamed(request, session, sampling, Streams(choices, wanted, fields))
 
     async def _models(self, request: Request, session: Session) -> Response:
         return JSONResponse(models(MODEL))
@@ -212,51 +210,6 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-async def _turn(session: Session, sampling: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the reply of a turn. Errors: Refusal."""
-    try:
-        return await sampling()
-    except (EpisodeFull, PromptTooLong) as error:
-        raise Refusal(
-            400, f"the episode can take no further turn: {error}", code="context_length_exceeded"
-        ) from error
-    except (SeamBroken, TemplateFailed) as error:
-        raise Refusal(400, str(error), parameter="messages") from error
-    except Exception as error:
-        if session.episode.sampling_error is None:
-            raise
-        session.lost.set()
-        raise Refusal(503, "the turn could not be sampled; the episode ends") from error
-
-
-async def _while_connected(request: Request, work: Awaitable[Any]) -> Any:
-    """Return the result of the work, and cancel it when the client goes away. Errors: Refusal."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise Refusal(499, "the client went away")
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _stream(events: Iterable[bytes]) -> Response:
-    return StreamingResponse(_each(events), media_type="text/event-stream")
-
-
-async def _each(events: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for event in events:
-        yield event
 
 
 def _refused(refusal: Refusal) -> Response:

@@ -1,8 +1,8 @@
 """Parameters of requests that would change what is sampled.
 
 The policy is trained with the logprobs of the run's own distribution, at `rollout.temperature` over the whole
-vocabulary. A request can shorten a turn (`max_tokens`), but it cannot change this distribution: such a
-parameter is either without effect or refused, as `data.environment.sampling` says.
+vocabulary. A request can shorten a turn (`max_tokens`, `stop`), but it cannot change this distribution. A
+parameter that would is either without effect or refused, as `data.environment.sampling` says.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ KNOWN: Final = frozenset(
     {
         *("model", "messages", "prompt", "max_tokens", "max_completion_tokens", "stream", "stream_options"),
         *("tools", "logprobs", "top_logprobs", "n", "best_of", "echo", "suffix", "functions", "modalities"),
+        "stop",
     }
 )
 """Parameters that the endpoint carries out, or refuses whatever the configuration says."""
@@ -38,7 +39,6 @@ NEUTRAL: Final[Mapping[str, Callable[[Any], bool]]] = {
     "presence_penalty": _is(0),
     "repetition_penalty": _is(1),
     "logit_bias": _is({}),
-    "stop": _is("", []),
     "tool_choice": _is("auto", "none"),
     "parallel_tool_calls": _is(True),
     "response_format": _plain_format,

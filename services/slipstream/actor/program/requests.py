@@ -11,6 +11,9 @@ from slipstream.actor.program.refusal import Refusal
 
 MOST_MESSAGES: Final = 4096
 MOST_TOOLS: Final = 128
+MOST_CHOICES: Final = 128
+MOST_STOPS: Final = 4
+STOP_CHARACTERS: Final = 1000
 SYSTEM: Final = "system"
 
 
@@ -95,18 +98,25 @@ class StreamOptions(_Lenient):
 
 class _Request(_Lenient):
     model: str = ""
-    n: int = 1
+    n: int = Field(1, ge=1, le=MOST_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = None
 
     def check(self) -> None:
         """Errors: Refusal."""
-        if self.n != 1:
+        if len(self.stops) > MOST_STOPS:
             raise Refusal(
-                400,
-                f"n is {self.n}; send {self.n} requests instead: each becomes a conversation",
-                parameter="n",
+                400, f"stop has {len(self.stops)} strings; at most {MOST_STOPS} end a turn", parameter="stop"
             )
+        if any(not 0 < len(each) <= STOP_CHARACTERS for each in self.stops):
+            reason = f"stop: each string has 1 to {STOP_CHARACTERS} characters"
+            raise Refusal(400, reason, parameter="stop")
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The strings that end the turn."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
     def include_usage(self) -> bool:

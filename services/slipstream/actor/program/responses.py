@@ -1,8 +1,7 @@
 """Answers in the form of OpenAI's API."""
 
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 from uuid import uuid4
@@ -13,11 +12,10 @@ from slipstream.actor.chat.conversation import Reply
 from slipstream.actor.chat.template import Message
 from slipstream.actor.program.requests import ChatRequest, TextRequest
 from slipstream.actor.program.text import TextReply
-from slipstream.records import FinishReason, TopLogprobs, Turn
+from slipstream.records import Chunk, FinishReason, TopLogprobs, Turn
 
 Spell = Callable[[Sequence[int]], str]
 """Returns the text of token ids, with special tokens."""
-DONE = b"data: [DONE]\n\n"
 
 
 def models(model: str) -> dict[str, Any]:
@@ -28,101 +26,74 @@ def models(model: str) -> dict[str, Any]:
     }
 
 
-def chat_completion(reply: Reply, request: ChatRequest, spell: Spell) -> dict[str, Any]:
-    """Return the answer to a request of /chat/completions."""
+def chat_completion(replies: Sequence[Reply], request: ChatRequest, spell: Spell) -> dict[str, Any]:
+    """Return the answer to a request of /chat/completions, with a choice for each reply."""
     return {
-        **_head("chatcmpl", "chat.completion", request.model),
+        **head("chatcmpl", "chat.completion", request.model),
         "choices": [
             {
-                "index": 0,
-                "message": _message(reply.message),
+                "index": index,
+                "message": shown(reply.message),
                 "finish_reason": reply.finish_reason,
-                "logprobs": _chat_logprobs(reply.turn, request, spell),
+                "logprobs": chat_logprobs(reply.turn, request, spell),
             }
+            for index, reply in enumerate(replies)
         ],
-        "usage": _usage(reply.prompt_tokens, reply.turn),
+        "usage": usage_of(replies),
     }
 
 
-def chat_chunks(reply: Reply, request: ChatRequest, spell: Spell) -> Iterator[bytes]:
-    """Yield the answer as a stream of server-sent events; the turn is complete before the first of them."""
-    head = _head("chatcmpl", "chat.completion.chunk", request.model)
-    fields = _message(reply.message)
-    calls = fields.pop("tool_calls", [])
-    deltas: list[dict[str, Any]] = [{"role": fields.pop("role"), "content": ""}, fields]
-    deltas += [{"tool_calls": [{"index": index, **call}]} for index, call in enumerate(calls)]
-    logprobs = {1: _chat_logprobs(reply.turn, request, spell)}
-    for position, delta in enumerate(deltas):
-        choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": logprobs.get(position)}
-        yield _event({**head, "choices": [choice]})
-    yield _event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish_reason}]})
-    if request.include_usage:
-        yield _event({**head, "choices": [], "usage": _usage(reply.prompt_tokens, reply.turn)})
-    yield DONE
-
-
-def text_completion(reply: TextReply, request: TextRequest, spell: Spell) -> dict[str, Any]:
-    """Return the answer to a request of /completions. `token_ids` is not a field of OpenAI's API."""
+def text_completion(replies: Sequence[TextReply], request: TextRequest, spell: Spell) -> dict[str, Any]:
+    """Return the answer to a request of /completions, with a choice for each reply. `token_ids` is not a
+    field of OpenAI's API."""
     return {
-        **_head("cmpl", "text_completion", request.model),
+        **head("cmpl", "text_completion", request.model),
         "choices": [
             {
-                "index": 0,
+                "index": index,
                 "text": reply.text,
-                "finish_reason": _finish(reply.turn),
-                "logprobs": _text_logprobs(reply.turn, request, spell),
+                "finish_reason": finish_of(reply.turn),
+                "logprobs": text_logprobs(reply.turn, request, spell),
                 "token_ids": list(reply.turn.token_ids),
             }
+            for index, reply in enumerate(replies)
         ],
-        "usage": _usage(reply.prompt_tokens, reply.turn),
+        "usage": usage_of(replies),
     }
 
 
-def text_chunks(reply: TextReply, request: TextRequest, spell: Spell) -> Iterator[bytes]:
-    """Yield the answer as a stream of server-sent events; the turn is complete before the first of them."""
-    answer = text_completion(reply, request, spell)
-    usage = answer.pop("usage")
-    yield _event(answer)
-    if request.include_usage:
-        yield _event({**answer, "choices": [], "usage": usage})
-    yield DONE
-
-
-def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:
+def head(prefix: str, kind: str, model: str) -> dict[str, Any]:
+    """Return the fields with which each answer begins."""
     return {"id": f"{prefix}-{uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
 
 
-def _event(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
-
-
-def _finish(turn: Turn) -> str:
+def finish_of(turn: Turn) -> str:
+    """Return why a turn of /completions has ended."""
     return "stop" if turn.finish_reason is FinishReason.STOP else "length"
 
 
-def _usage(prompt_tokens: int, turn: Turn) -> dict[str, int]:
-    sampled = len(turn.token_ids)
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": sampled,
-        "total_tokens": prompt_tokens + sampled,
-    }
+def usage_of(replies: Sequence[Reply] | Sequence[TextReply]) -> dict[str, int]:
+    """Return the numbers of tokens; the prompt counts once."""
+    prompt = replies[0].prompt_tokens
+    sampled = sum(len(reply.turn.token_ids) for reply in replies)
+    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 
-def _message(message: Message) -> dict[str, Any]:
+def shown(message: Message) -> dict[str, Any]:
     """Return a message with the fields that it has. `reasoning_content` is not a field of OpenAI's API."""
-    shown: dict[str, Any] = {"role": "assistant", "content": message.content}
+    fields: dict[str, Any] = {"role": "assistant", "content": message.content}
     if message.reasoning is not None:
-        shown["reasoning_content"] = message.reasoning
+        fields["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        shown["tool_calls"] = [
+        fields["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
         ]
-    return shown
+    return fields
 
 
-def _chat_logprobs(turn: Turn, request: ChatRequest, spell: Spell) -> dict[str, Any] | None:
+def chat_logprobs(turn: Chunk, request: ChatRequest, spell: Spell) -> dict[str, Any] | None:
+    """Return the logprobs of tokens, if the request wants them."""
     if not request.logprobs:
         return None
     rows = _top(turn.top_logprobs, len(turn.token_ids), request.top_logprobs or 0)
@@ -140,7 +111,10 @@ def _token(token: int, logprob: float, spell: Spell) -> dict[str, Any]:
     return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
 
 
-def _text_logprobs(turn: Turn, request: TextRequest, spell: Spell) -> dict[str, Any] | None:
+def text_logprobs(
+    turn: Chunk, request: TextRequest, spell: Spell, *, offset: int = 0
+) -> dict[str, Any] | None:
+    """Return the logprobs of tokens, if the request wants them. `offset`: characters of the turn before."""
     if request.logprobs is None:
         return None
     texts = [spell([token]) for token in turn.token_ids]
@@ -149,7 +123,7 @@ def _text_logprobs(turn: Turn, request: TextRequest, spell: Spell) -> dict[str, 
         "tokens": texts,
         "token_logprobs": list(turn.logprobs),
         "top_logprobs": [{spell([token]): logprob for token, logprob in row} for row in rows],
-        "text_offset": list(accumulate(map(len, texts[:-1]), initial=0)) if texts else [],
+        "text_offset": list(accumulate(map(len, texts[:-1]), initial=offset)) if texts else [],
     }
 
 

@@ -1,9 +1,10 @@
 """Requests of /completions: a prompt of text or token ids that continues a conversation, or begins one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from slipstream.actor.chat.turn_reader import Piece, TurnReader
 from slipstream.actor.environment import Episode
 from slipstream.actor.transcript import Transcript
 from slipstream.records import FinishReason, Prompt, Turn
@@ -33,6 +34,11 @@ class TextReply:
     turn: Turn
     prompt_tokens: int
 
+    @property
+    def answer(self) -> str:
+        """The text of the turn."""
+        return self.text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
@@ -43,8 +49,10 @@ class _Known:
     """Prompt, turns and observations."""
     text: str | None
     """The prompts and answers of its client; None if the client sends token ids."""
-    end: str = ""
-    """How the end-of-sequence token is spelled, if the last turn has sampled it."""
+    ends: tuple[str, ...] = ("",)
+    """What a prompt that continues the conversation has behind `text`, the likeliest first: the spelling of
+    the end-of-sequence token, if the last turn has sampled it; the stop string that ended it, with or without
+    what its last token spells behind it, or nothing."""
 
 
 class TextConversations:
@@ -60,25 +68,42 @@ class TextConversations:
         self._tokens = tokens
         self._known: list[_Known] = []
 
-    async def complete(self, prompt: str | tuple[int, ...], max_tokens: int | None = None) -> TextReply:
-        """Sample a turn after a prompt. Errors: EpisodeFull, PromptTooLong, those of sampling."""
+    async def complete(
+        self,
+        prompt: str | tuple[int, ...],
+        max_tokens: int | None = None,
+        *,
+        stop: Sequence[str] = (),
+        on_piece: Callable[[Piece], None] | None = None,
+    ) -> TextReply:
+        """Sample a turn after a prompt.
+
+        `stop`, `on_piece`: see Conversations. Errors: EpisodeFull, PromptTooLong, those of sampling.
+        """
+        reader = TurnReader(self._tokens.decode, stop=stop, on_piece=on_piece) if stop or on_piece else None
         held = self._continued(prompt) or self._begun(prompt)
         try:
-            turn = await self._episode.sample_in(held.segment, max_tokens)
+            turn = await self._episode.sample_in(held.segment, max_tokens, reader)
         except BaseException:  # the client may go away, and its request come again
             self._known.append(held)
             raise
-        text = self._tokens.decode(turn.token_ids)
-        ended = turn.finish_reason is FinishReason.STOP
+        text = self._tokens.decode(turn.token_ids) if reader is None else reader.text
         self._known.append(
             _Known(
                 segment=held.segment,
                 token_ids=held.token_ids + turn.token_ids,
                 text=None if held.text is None else held.text + text,
-                end=self._tokens.decode_with_special(turn.token_ids[-1:]) if ended else "",
+                ends=self._ends(turn, reader),
             )
         )
         return TextReply(text=text, turn=turn, prompt_tokens=len(held.token_ids))
+
+    def _ends(self, turn: Turn, reader: TurnReader | None) -> tuple[str, ...]:
+        if reader is not None and reader.stopped is not None:
+            stop, behind = reader.behind
+            return (stop + behind, stop, "")
+        ended = turn.finish_reason is FinishReason.STOP
+        return (self._tokens.decode_with_special(turn.token_ids[-1:]) if ended else "",)
 
     def _continued(self, prompt: str | tuple[int, ...]) -> _Known | None:
         """Return the longest conversation that the prompt continues, with the rest of the prompt appended.
@@ -99,9 +124,10 @@ class TextConversations:
         if not isinstance(prompt, str):
             size = len(held.token_ids)
             return prompt[size:] if prompt[:size] == held.token_ids else None
-        if held.text is None or not prompt.startswith(held.text + held.end):
-            return None
-        return self._tokens.encode_text(prompt[len(held.text) + len(held.end) :])
+        for end in held.ends if held.text is not None else ():
+            if prompt.startswith(f"{held.text}{end}"):
+                return self._tokens.encode_text(prompt.removeprefix(f"{held.text}{end}"))
+        return None
 
     def _begun(self, prompt: str | tuple[int, ...]) -> _Known:
         text = prompt if isinstance(prompt, str) else None

@@ -1,0 +1,145 @@
+"""Samples the turns of a request for as long as its client stays, and answers at once or in parts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response, StreamingResponse
+
+from slipstream.actor.chat.conversation import Reply
+from slipstream.actor.chat.template import SeamBroken
+from slipstream.actor.chat.turn_reader import Piece
+from slipstream.actor.environment import EpisodeFull
+from slipstream.actor.program.refusal import Refusal
+from slipstream.actor.program.requests import ChatRequest, TextRequest
+from slipstream.actor.program.sessions import Session
+from slipstream.actor.program.streams import ChatStream, Head, TextStream, error_event, last_events
+from slipstream.actor.program.text import TextReply
+from slipstream.tokens import PromptTooLong, TemplateFailed
+
+
+async def answered(
+    request: Request, session: Session, sampling: Callable[[], Awaitable[Any]], choices: int
+) -> list[Any]:
+    """Return the replies of so many turns after one prompt. Errors: Refusal."""
+    work = session.do(partial(_turns, session, [sampling] * choices))
+    replies: list[Any] = await _while_connected(request, work)
+    return replies
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The choices of a streamed answer."""
+
+    choices: Sequence[ChatStream | TextStream]
+    request: ChatRequest | TextRequest
+    head: Head
+
+
+Pieces = asyncio.Queue[tuple[int, Piece] | None]
+"""Pieces with the index of their choice; None once all turns have ended."""
+
+
+async def streamed(
+    request: Request, session: Session, sampling: Callable[..., Awaitable[Any]], streams: Streams
+) -> Response:
+    """Return a response that begins with the first tokens of a turn.
+
+    Errors: Refusal for a turn that has failed before; a later failure is an event of the stream.
+    """
+    pieces: Pieces = asyncio.Queue()  # bounded by the tokens of the turns
+    samplings = [
+        partial(sampling, on_piece=partial(_put, pieces, index)) for index in range(len(streams.choices))
+    ]
+    working = asyncio.ensure_future(session.do(partial(_turns, session, samplings)))
+    working.add_done_callback(lambda _: pieces.put_nowait(None))
+    try:
+        first = await _while_connected(request, pieces.get())
+        if first is None:
+            working.result()
+    except BaseException:
+        working.cancel()
+        raise
+    events = _events(request, first, pieces, working, streams)
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+def _put(pieces: Pieces, index: int, piece: Piece) -> None:
+    pieces.put_nowait((index, piece))
+
+
+async def _events(
+    request: Request,
+    numbered: tuple[int, Piece] | None,
+    pieces: Pieces,
+    working: "asyncio.Future[Any]",
+    streams: Streams,
+) -> AsyncIterator[bytes]:
+    """Yield the events of turns; their sampling ends when they are not read any more."""
+    try:
+        while numbered is not None:
+            index, piece = numbered
+            for event in streams.choices[index].add(piece):
+                yield event
+            numbered = await _while_connected(request, pieces.get())
+        replies = working.result()
+        for stream, reply in zip(streams.choices, replies, strict=True):
+            for event in stream.end(reply):
+                yield event
+        for event in last_events(replies, streams.request, streams.head):
+            yield event
+    except Refusal as refusal:
+        yield error_event(refusal)
+    finally:
+        working.cancel()
+
+
+async def _turns(session: Session, samplings: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+    """Return the replies of turns that are sampled at the same time. Errors: Refusal, and all turns end."""
+    turns = [asyncio.ensure_future(_turn(session, sampling)) for sampling in samplings]
+    try:
+        return await asyncio.gather(*turns)
+    finally:
+        for turn in turns:
+            turn.cancel()
+
+
+async def _turn(session: Session, sampling: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the reply of a turn. Errors: Refusal."""
+    try:
+        reply: Reply | TextReply = await sampling()
+        session.last_reply = reply.answer
+        return reply
+    except (EpisodeFull, PromptTooLong) as error:
+        raise Refusal(
+            400, f"the episode can take no further turn: {error}", code="context_length_exceeded"
+        ) from error
+    except (SeamBroken, TemplateFailed) as error:
+        raise Refusal(400, str(error), parameter="messages") from error
+    except Exception as error:
+        if session.episode.sampling_error is None:
+            raise
+        session.lost.set()
+        raise Refusal(503, "the turn could not be sampled; the episode ends") from error
+
+
+async def _while_connected(request: Request, work: Awaitable[Any]) -> Any:
+    """Return the result of the work, and cancel it when the client goes away. Errors: Refusal."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal(499, "the client went away")
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
