@@ -16,7 +16,14 @@ TREES = ("services", "tests", "benchmarks", "charts", "deploy", "docker", "docs"
 GENERATED = {"v1", "node_modules", "__pycache__", "build"}
 LOCALS = {"asked", "found", "given", "here", "known", "said", "whole"}
 """Names of variables that do not say what the variable holds."""
-PLAIN_TESTS = [ROOT / "tests" / name for name in ("algorithms", "config", "learner", "replay", "weights")]
+PLAIN_TESTS = [
+    ROOT / "tests" / name
+    for name in (
+        *("algorithms", "answers", "cluster", "config", "dashboards", "docs", "hub", "images", "learner"),
+        *("processes", "prometheus", "prompts", "proto", "recipes", "replay", "rollout", "rpc", "sandbox"),
+        *("system", "teacher", "telemetry", "weights"),
+    )
+]
 """Folders of tests whose variables are named after what they hold; other folders still have such names."""
 METAPHORS = {
     *("dealer", "entrance", "leash", "surroundings", "tether", "warden"),

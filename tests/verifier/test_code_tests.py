@@ -18,7 +18,7 @@ from slipstream.verifier.code.extract import last_block
 from slipstream.verifier.reward import UnusableGroundTruth
 from verifier.scoring import Bench, answer
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 ALONE = VerifierConfig(workers=1)
 ADDS = "def add(a, b):\n    return a + b"
 

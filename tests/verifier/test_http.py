@@ -202,7 +202,7 @@ def test_a_body_that_does_not_say_that_it_is_json_is_refused() -> None:
     assert response.json()["error"] == "send JSON, with content-type: application/json"
 
 
-def test_a_full_queue_answers_with_a_retry_after_hint() -> None:
+def test_a_full_queue_responds_with_a_retry_after_hint() -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
     class Slow:

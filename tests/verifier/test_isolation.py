@@ -14,7 +14,7 @@ from verifier.scoring import Bench
 REWARD = CodeTestsConfig(name="code_tests")
 
 
-@pytest.mark.usefixtures("outer_wall")
+@pytest.mark.usefixtures("outer_isolation")
 def test_every_layer_is_reported_and_shown_as_a_metric() -> None:
     async def once() -> None:
         async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:
@@ -26,7 +26,7 @@ def test_every_layer_is_reported_and_shown_as_a_metric() -> None:
     asyncio.run(once())
 
 
-@pytest.mark.usefixtures("outer_wall")
+@pytest.mark.usefixtures("outer_isolation")
 def test_nothing_starts_where_no_reward_runs_code() -> None:
     async def once() -> None:
         config = VerifierConfig(isolation=IsolationConfig(require=("gvisor",)))
@@ -36,7 +36,7 @@ def test_nothing_starts_where_no_reward_runs_code() -> None:
     asyncio.run(once())
 
 
-@pytest.mark.usefixtures("outer_wall")
+@pytest.mark.usefixtures("outer_isolation")
 def test_a_verifier_with_fewer_layers_than_demanded_does_not_start() -> None:
     async def once() -> None:
         config = VerifierConfig(workers=1, isolation=IsolationConfig(require=("seccomp", "gvisor")))

@@ -17,7 +17,7 @@ from slipstream.sandbox.packages import PackageMissing
 from slipstream.verifier.check import refusals
 from verifier.scoring import Bench, answer
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 REWARD = CodeTestsConfig(name="code_tests", test_seconds=5)
 NUMPY = VerifierConfig(workers=1, isolation=IsolationConfig(packages=("numpy",)))
 

@@ -20,7 +20,7 @@ from slipstream.verifier.programs import ProgramLimits
 from slipstream.verifier.servicer import VerifierServicer
 from verifier.scoring import Bench
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 RPC = RpcConfig()
 LIMITS = ProgramLimits(seconds=5.0, memory_mib=256)
 Client = Callable[[pb.RunProgramRequest], Awaitable[pb.RunProgramResponse]]

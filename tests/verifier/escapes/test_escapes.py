@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sandbox.hostile_programs import calls, interpreter
-from sandbox.processes import descendants, steady
+from sandbox.processes import descendants, stable_descendants
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Outcome, Prompt
@@ -20,7 +20,7 @@ from slipstream.verifier.reward import Answer
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
 from verifier.scoring import Bench, answer
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 DEADLINE_SECONDS = 0.25
 SHORT_SECONDS = 0.06
 AT_ONCE = 8
@@ -89,7 +89,7 @@ def wrong(
         reward = CodeTestsConfig(name="code_tests", test_seconds=seconds, memory_mib=256)
         with resources() as things:
             async with Bench([reward], config=config) as bench:
-                before = await steady()
+                before = await stable_descendants()
                 memory = resident(before)
                 for names in batched(programs, AT_ONCE):
                     answers = [fenced(write(programs[name], **things)) for name in names]

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from sandbox.hostile_programs import calls, interpreter
-from sandbox.processes import steady
+from sandbox.processes import stable_descendants
 from slipstream.actor.tools.program_client import ProgramClient
 from slipstream.actor.tools.python_tool import UNAVAILABLE, Notebook
 from slipstream.config import RpcConfig, RunConfig, VerifierConfig
@@ -33,7 +33,7 @@ from verifier.escapes.test_escapes import (
 )
 from verifier.scoring import Bench
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 RPC = RpcConfig()
 AT_ONCE = 8
 SHOW = "\nprint('returned', repr(answer()))"
@@ -69,7 +69,7 @@ async def escaped(programs: Mapping[str, str], write: Write, show: str, config: 
     with resources() as things:
         async with bench, open_channel(server.address, RPC) as channel:
             client = ProgramClient(channel, RunConfig())
-            before = await steady()
+            before = await stable_descendants()
             memory = resident(before)
             for names in batched(programs, AT_ONCE):
                 texts = await asyncio.gather(

@@ -10,7 +10,7 @@ from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Prompt
 from verifier.scoring import Bench, answer
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 TESTS = [{"input": "41\n", "output": "42\n"}]
 PROMPT = Prompt(prompt_id="p", task="t", answer="", text="?", fields={"tests": json.dumps(TESTS)})
 FAST_OUTPUT = """
