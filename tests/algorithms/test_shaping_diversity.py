@@ -85,8 +85,8 @@ def test_the_alarm_is_raised_when_the_mean_of_all_three_is_below_their_share() -
 
 
 @pytest.mark.parametrize("steady", WATCHED)
-def test_two_that_fall_without_the_third_raise_no_alarm(stable_descendants: str) -> None:
-    almost = LOW | {stable_descendants: HIGH[stable_descendants]}
+def test_two_that_fall_without_the_third_raise_no_alarm(steady: str) -> None:
+    almost = LOW | {steady: HIGH[steady]}
     assert not any(play(HIGH, HIGH, *[almost] * 6))
 
 

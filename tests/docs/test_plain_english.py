@@ -19,9 +19,21 @@ LOCALS = {"asked", "found", "given", "here", "known", "said", "whole"}
 PLAIN_TESTS = [
     ROOT / "tests" / name
     for name in (
-        *("algorithms", "answers", "cluster", "config", "dashboards", "docs", "hub", "images", "learner"),
+        *(
+            "algorithms",
+            "answers",
+            "chart",
+            "cli",
+            "cluster",
+            "config",
+            "dashboards",
+            "docs",
+            "hub",
+            "images",
+            "learner",
+        ),
         *("processes", "prometheus", "prompts", "proto", "recipes", "replay", "rollout", "rpc", "sandbox"),
-        *("system", "teacher", "telemetry", "weights"),
+        *("system", "teacher", "telemetry", "verifier", "weights"),
     )
 ]
 """Folders of tests whose variables are named after what they hold; other folders still have such names."""

@@ -163,9 +163,9 @@ def test_rules_on_open_slots_or_buffer_depth_change_the_replicas_much_more_often
     part: Any, rule: str
 ) -> None:
     autoscaling = part("__main__")
-    stable_descendants = autoscaling.SCENARIOS["steady"]
-    depth = autoscaling.measure(stable_descendants, rule, seed=0)
-    ours = autoscaling.measure(stable_descendants, "pressure", seed=0)
+    steady = autoscaling.SCENARIOS["steady"]
+    depth = autoscaling.measure(steady, rule, seed=0)
+    ours = autoscaling.measure(steady, "pressure", seed=0)
     assert depth.changes > 5 * max(1.0, ours.changes)
 
 

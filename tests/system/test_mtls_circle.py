@@ -136,7 +136,7 @@ def test_a_run_trains_over_mutual_tls_while_every_certificate_is_renewed(tmp_pat
         with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
             response_of(addresses["replay"], None, "stats")
         assert main(certs) == 0
-        pods.wait_until("last step", lambda: pods.steps() == STEPS, but=["learner"])
+        pods.wait_until("last step", lambda: pods.steps() == STEPS, except_pods=["learner"])
         assert pods.processes["learner"].wait(60) == 0, pods.logs()
         stats = response_of(addresses["replay"], tls_of(tmp_path, "probe"), "stats")
         stopped = [pods.stop(role) for role in ("actor", "rollout", "verifier", "replay")]

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""What judges take from programs of contests is right here too, so that walls cost no right answer."""
+"""Programs as in programming contests pass in the sandbox: isolation fails no right answer."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ RIGHT = {
 }
 
 
-def test_programs_that_do_what_programs_do_are_right() -> None:
+def test_ordinary_programs_of_contests_pass() -> None:
     async def once() -> list[str]:
         config = CodeTestsConfig(name="code_tests", test_seconds=2)
         async with Bench([config], config=VerifierConfig(workers=1, cache_entries=0)) as bench:
