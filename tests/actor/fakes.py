@@ -15,7 +15,7 @@ class FakePlaces:
         self.capacity = capacity
         self.on_change: Callable[[], None] = lambda: None
         self.min_versions: list[int] = []
-        """The oldest version that each group asked for."""
+        """The least version that each group requested."""
         self._sampler = sampler
         self._free = asyncio.Semaphore(capacity)
 

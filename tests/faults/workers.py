@@ -121,8 +121,8 @@ class Circle:
         """Wait for a condition, which may be a coroutine function. Errors: AssertionError with the logs."""
         deadline = time.monotonic() + seconds
         while True:
-            found = condition()
-            if await found if asyncio.iscoroutine(found) else found:
+            result = condition()
+            if await result if asyncio.iscoroutine(result) else result:
                 return
             assert time.monotonic() < deadline, f"no {what} within {seconds:g} s\n{self.logs()}"
             await asyncio.sleep(0.05)
