@@ -1,4 +1,4 @@
-"""What the way over an actor costs: tokens a second through `Rollout.Sample`, against the engine alone.
+"""The cost of sampling through an actor: tokens a second through `Rollout.Sample`, against the engine alone.
 
     python -m benchmarks.actors [--seconds S] [--rounds N] [--engine emulated|vllm|both] [--episodes N]
 
@@ -6,8 +6,8 @@ The engine alone samples in its own process, for callers in that process. Then a
 engine over gRPC, and an actor's streams in this process sample from it: token ids in, chunks of tokens,
 logprobs and versions out. Both keep 64 answers under way, in alternating rounds; the ratio is that of the
 medians. All processes share the machine's cores. The emulated engine waits instead of computing, so its ratio
-shows the latency of the way, and vLLM's also what the actor's CPU time takes from the engine. Last, one actor
-has 1,000 episodes under way.
+shows the added latency, and vLLM's ratio also the CPU time that the actor takes from the engine. Last, one
+actor has 1,000 concurrent episodes.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def rollout(load: Load) -> Iterator[str]:
     assert process.stdin is not None
     try:
         address = ""
-        while not address.startswith("127.0.0.1:"):  # vLLM writes lines of its own
+        while not address.startswith("127.0.0.1:"):  # vLLM prints other lines
             line = process.stdout.readline()
             if not line:
                 raise RuntimeError("the rollout ended before it served")
@@ -63,7 +63,7 @@ def rollout(load: Load) -> Iterator[str]:
 
 
 async def through_an_actor(load: Load, address: str) -> Measured:
-    """Sample from a rollout, with a group for each answer."""
+    """Sample from a rollout through an actor, with one group for each answer."""
     config = parse_config({})
     listed = ListedRollout(worker_id="rollout-0", address=address, status=RolloutStatus())
     rollouts = Rollouts(

@@ -1,4 +1,4 @@
-"""An engine in a process of its own: it samples for itself (`direct`), or serves actors (`serve`)."""
+"""An engine as a process, which samples in the process (`direct`) or serves actors (`serve`)."""
 
 import argparse
 import asyncio
@@ -80,7 +80,7 @@ async def serve(engine: Engine, load: Load) -> None:
     print(server.address, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await server.stop(grace=0)
-    await asyncio.sleep(0.2)  # gRPC's threads report to the event loop a little longer
+    await asyncio.sleep(0.2)  # threads of gRPC still use the event loop
 
 
 async def main(mode: str, load: Load) -> None:

@@ -23,8 +23,8 @@ GREEDY = {"do_sample": False}
 
 
 def answers(model: Any, tokenizer: Any, rows: list[dict[str, Any]], how: dict[str, Any]) -> list[str]:
-    """The text of an answer to each row."""
-    found: list[str] = []
+    """Return the text of an answer to each row."""
+    texts: list[str] = []
     for start in range(0, len(rows), BATCH):
         batch = tokenizer.apply_chat_template(
             [row["messages"] for row in rows[start : start + BATCH]],
@@ -37,8 +37,8 @@ def answers(model: Any, tokenizer: Any, rows: list[dict[str, Any]], how: dict[st
         with torch.no_grad():
             tokens = model.generate(**batch, max_new_tokens=NEW_TOKENS, **how)
         fresh = tokens[:, batch["input_ids"].shape[1] :]
-        found += [text.strip() for text in tokenizer.batch_decode(fresh, skip_special_tokens=True)]
-    return found
+        texts += [text.strip() for text in tokenizer.batch_decode(fresh, skip_special_tokens=True)]
+    return texts
 
 
 def main(directory: Path, data: Path, output: Path | None) -> None:
@@ -49,9 +49,9 @@ def main(directory: Path, data: Path, output: Path | None) -> None:
     torch.manual_seed(0)
     sampled, greedy = (answers(model, tokenizer, rows, how) for how in (SAMPLING, GREEDY))
     truths = [row["answer"] for row in rows]
-    for name, found in (("sampled", sampled), ("greedy", greedy)):
-        right = sum(text == truth for text, truth in zip(found, truths, strict=True))
-        common, times = Counter(found).most_common(1)[0]
+    for name, texts in (("sampled", sampled), ("greedy", greedy)):
+        right = sum(text == truth for text, truth in zip(texts, truths, strict=True))
+        common, times = Counter(texts).most_common(1)[0]
         print(
             f"{name:<8} accuracy {right / len(rows):.3f}, commonest answer {common!r} {times / len(rows):.3f}"
         )

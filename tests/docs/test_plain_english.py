@@ -78,9 +78,9 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """The docstrings of a module, its classes, functions and attributes, with their lines."""
     for node in ast.walk(tree):
         for statement in node.body if isinstance(node, ast.Module | ast.ClassDef | FUNCTIONS) else ():
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                if isinstance(statement.value.value, str):
-                    yield statement.value.value, statement.lineno
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str() as text)):
+                    yield text, statement.lineno
 
 
 def hanging_docstrings(source: str) -> list[int]:

@@ -25,7 +25,7 @@ from images.dockerfile import Instruction, Stage, copy_of, filled, read
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PACKAGE_INDEX = ("PIP_", "SSL_", "REQUESTS_CA_BUNDLE", "HTTP", "http", "NO_PROXY", "no_proxy")
-PACKAGES = "/usr/lib/base-packages"  # where this environment's packages are mounted
+PACKAGES = "/usr/lib/base-packages"  # the mount of this environment's packages
 
 
 @dataclass(slots=True)
