@@ -1,4 +1,4 @@
-"""Training in this process on batches of a chosen age: the real learner, and a sampler for the engine."""
+"""Training in this process on batches of a chosen age, with a sampler in place of the engine."""
 
 import statistics
 import subprocess
@@ -28,7 +28,7 @@ MEASURED = ("clip_fraction_low", "clip_fraction_high", "zero_gradient_fraction",
 
 
 def warmed_up(job: Job) -> Path:
-    """The cold-started model of a job, which is made where it is not there yet."""
+    """Return the cold-started model of a job, which is created if it does not exist."""
     model = cached_model(parse_config(job))
     if not (model / "config.json").exists():
         with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +40,7 @@ def warmed_up(job: Job) -> Path:
 
 
 def cold_started(model: Path, config: RunConfig) -> tuple[Policy, Sampler]:
-    """The policy that every run starts from, and its sampler."""
+    """Return the policy from which every run starts, and its sampler."""
     policy = load_policy(model, source=model, device=torch.device("cpu"), dtype=torch.float32)
     return policy, Sampler(policy, load_tokens(model, max_new_tokens=config.rollout.max_new_tokens), config)
 
@@ -48,8 +48,8 @@ def cold_started(model: Path, config: RunConfig) -> tuple[Policy, Sampler]:
 def train(
     step: TrainingStep, sampler: Sampler, config: RunConfig, *, depth: int, seed: int
 ) -> dict[str, Any]:
-    """Train for learner.steps versions on batches that are exactly `depth` versions old, the first ones
-    less; returns the accuracy of each batch and the means of MEASURED."""
+    """Train for learner.steps versions on batches that are `depth` versions old (the first ones less).
+    Return the accuracy of each batch and the means of MEASURED."""
     source = make_source(config.data, seed=seed)
     waiting: deque[list[Group]] = deque()
     sampled, rewards, ages, metrics = 0, [], [], []
@@ -71,6 +71,6 @@ def train(
 
 
 def share_right(groups: Sequence[Group], reward: str) -> float:
-    """Mean of one reward component over all completions."""
+    """Return the mean of one reward over all completions."""
     values = [r.value for group in groups for c in group.completions for r in c.rewards if r.name == reward]
     return statistics.fmean(values)

@@ -5,7 +5,7 @@
 The emulated engine has 8 places, lognormal times (sigma 0.5) and a learner that takes 0.3 of the sum of its
 own and the mean generation time. A synchronous step waits for the slowest of 8 completions, then trains:
 0.7 · E[max of 8]/mean + 0.3. An ideal asynchronous one keeps all places busy and hides the learner: 0.7.
-Their ratio is the limit; the benchmark prints how close we come. Everything but the engine's arithmetic is
+Their ratio is the limit; the benchmark prints the measured share of it. Everything except the engine is
 real: Redis, gRPC, the verifier, gradients, and the broadcast of weights. Emulated answers are random tokens,
 nearly all of them wrong, so the job has no filter on the rewards of a group.
 """
@@ -29,12 +29,12 @@ GROUP_SIZE = 2
 MEAN_SECONDS = 1.0
 LEARNER_SHARE = 0.3
 DEPTHS = (0, 2)
-SKIPPED_STEPS = 4  # the pipeline fills
+SKIPPED_STEPS = 4  # until the pipeline is full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one run achieved after its first steps."""
+    """The measurements of a run after its first steps."""
 
     samples_per_second: float
     idle: float
@@ -44,7 +44,7 @@ class Measured:
 
 
 def main() -> None:
-    """Run what was asked for and print the tables."""
+    """Run the selected engines, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--engine", choices=("emulated", "vllm", "both"), default="both")
@@ -102,12 +102,12 @@ def ideal(mean_seconds: float, draws: int = 200_000) -> dict[int, float]:
 
 
 def learner_seconds(mean_seconds: float) -> float:
-    """What the learner takes for a step: LEARNER_SHARE of its own and the mean generation time."""
+    """Return the time of a learner's step: LEARNER_SHARE of its own and the mean generation time together."""
     return mean_seconds * LEARNER_SHARE / (1 - LEARNER_SHARE)
 
 
 def at_depth(job: Mapping[str, Any], depth: int, steps: int) -> dict[str, Any]:
-    """The job with that much pipelining; one checkpoint, at its end."""
+    """Return the job with a pipeline depth, and one checkpoint at its end."""
     return laid_over(
         job,
         {
@@ -118,7 +118,7 @@ def at_depth(job: Mapping[str, Any], depth: int, steps: int) -> dict[str, Any]:
 
 
 def emulated_job(mean_seconds: float) -> dict[str, Any]:
-    """The job of the docstring."""
+    """Return the emulated job that the docstring of this module describes."""
     return laid_over(
         ADDITION,
         {

@@ -1,7 +1,7 @@
-"""Whole runs as measurements: a job that states all it depends on, and the rows that its learner wrote.
+"""Whole runs as measurements: a complete configuration, and the rows that its learner wrote.
 
-A job inherits nothing from an example, and from the defaults nothing that decides what is measured: who
-changes either changes no figure by that.
+A job takes nothing from an example, and no value that decides the measurement from the defaults. A change of
+an example or of a default therefore changes no figure.
 """
 
 import json
@@ -27,7 +27,7 @@ GRPO: Job = {
     "aggregation": "seq_mean_token_mean",
     "shaping": None,
 }
-"""Every axis of the algorithm. Without a filter: where rewards are all equal, it would refill every batch."""
+"""Every axis of the algorithm, without a filter, which would refill batches while rewards are equal."""
 
 ADDITION: Job = {
     "name": "benchmark",
@@ -68,7 +68,7 @@ ADDITION: Job = {
 
 
 def laid_over(job: Job, changes: Job) -> dict[str, Any]:
-    """The job with other values in its sections; a section of `changes` keeps what it does not name."""
+    """Return the job with changed values in its sections; other values of a section are kept."""
     return {
         **job,
         **{
@@ -79,7 +79,7 @@ def laid_over(job: Job, changes: Job) -> dict[str, Any]:
 
 
 def rows_of(job: Job, folder: Path) -> list[dict[str, Any]]:
-    """Run the job in a new folder; the rows of steps that its learner wrote. Exits when the run fails."""
+    """Run the job in a new folder; return the rows of its steps. Errors: SystemExit if the run fails."""
     folder.mkdir(parents=True)
     file = folder / "job.yaml"
     file.write_text(yaml.safe_dump({**job, "runs_dir": str(folder / "runs")}), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Time and peak memory of a call, in a process of its own."""
+"""Time and peak memory of a call in a separate process."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ it is; one thread has about as much of both on a quiet machine."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one call."""
+    """The cost of one call."""
 
     seconds: float
     peak_bytes: int
@@ -26,7 +26,7 @@ class Cost:
 
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns in a fresh process, where nothing that ran before is left in memory."""
+    """Return the result of the function in a new process, whose memory has nothing of earlier calls."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 

@@ -48,16 +48,16 @@ TOP_K = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way to learn from the same number of samples."""
+    """A method of learning from the same number of samples."""
 
     distillation: Mapping[str, Any] | None
     completions: int
-    """Of a step."""
+    """Samples of a step."""
     group_size: int
     rate: float
 
     def config(self, *, samples: int, address: str, model: Path) -> RunConfig:
-        """The example in this way."""
+        """Return the example's configuration with this method."""
         algorithm = {"preset": "cispo", "shaping": None, "distillation": self.distillation}
         return load_config(
             EXAMPLE,
@@ -118,14 +118,14 @@ def accuracy(sampler: Sampler, config: RunConfig) -> float:
 
 
 async def taught(config: RunConfig, groups: list[Group]) -> list[Group]:
-    """The groups with what the teacher says, if one is asked."""
+    """Return the groups, with the logprobs of the teacher if the method has one."""
     async with open_teacher_client(config, log=Log(pod="benchmark")) as teacher:
         return groups if teacher is None else await teacher.teach(groups)
 
 
 @contextmanager
 def teacher_process() -> Iterator[str]:
-    """The address of the example's teacher. Errors: SystemExit when it does not start."""
+    """Start the example's teacher, and yield its address. Errors: SystemExit if it does not start."""
     with tempfile.TemporaryDirectory() as folder:
         ready = Path(folder) / "ready.json"
         command = [sys.executable, "-m", "slipstream.teacher", "--config", str(EXAMPLE)]
@@ -189,13 +189,13 @@ def main() -> None:
 
 
 def _warm_up(example: str, *options: str) -> None:
-    """As the head of the example says."""
+    """Make the cold start, as the comment at the top of the example describes."""
     command = [sys.executable, "-m", "slipstream.cli", "warmup", str(EXAMPLE.parent / example), *options]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 def _print_ratios(accuracies: Mapping[str, float], before: float) -> None:
-    """Of each way with a teacher to the policy before, and to the best of rewards alone."""
+    """Print the ratios of each method with a teacher to the initial policy and to the best other method."""
     by_rewards = [value for name, value in accuracies.items() if WAYS[name].distillation is None]
     for name, value in accuracies.items():
         if WAYS[name].distillation is not None:

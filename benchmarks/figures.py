@@ -1,11 +1,11 @@
-"""Every figure that README and docs claim: what prints it, what it measures, where it stands, what must hold.
+"""The tables of figures in README and docs: their commands, the measured code, their places and bounds.
 
     python -m benchmarks.figures [NAME ...] [--quick]
 
-Runs the command of each figure. What the command prints takes the place of the last table, between
+Run the command of each figure. The output of the command replaces the last table, between
 `<!-- figure: NAME -->` and `<!-- end of figure: NAME -->`, with the commit and the machine. A figure whose
 bounds do not hold is not written, and the exit status is 1. Bounds are on ratios (ratio.py), never on times.
-`--quick` runs the short form of each, judges it by looser bounds, and writes nothing.
+`--quick` runs the short form of each, compares it with looser bounds, and writes nothing.
 """
 
 import argparse
@@ -31,13 +31,13 @@ class MissedBound(Exception):
 
 
 class NoHistory(Exception):
-    """The checkout does not have the commits that are asked about."""
+    """The checkout lacks the commits in question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The least or the most that a ratio may be, and the same for the short form, which is judged loosely.
-    None where that form does not print the ratio."""
+    """The least or the most value of a ratio, and the looser bounds of the short form.
+    They are None if the short form does not print the ratio."""
 
     ratio: str
     least: float | None = None
@@ -46,7 +46,7 @@ class Bound:
     quick_most: float | None = None
 
     def check(self, ratios: Mapping[str, float], *, quick: bool) -> None:
-        """Errors: MissedBound."""
+        """Check the ratios of an output. Errors: MissedBound."""
         least, most = (self.quick_least, self.quick_most) if quick else (self.least, self.most)
         if least is None and most is None:
             return
@@ -61,7 +61,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One table of the docs. `{commit}` in an argument stands for the commit that is measured."""
+    """One table of the docs. `{commit}` in an argument is replaced by the measured commit."""
 
     name: str
     command: tuple[str, ...]
@@ -69,7 +69,7 @@ class Figure:
     quick: tuple[str, ...] | None
     """The arguments of the short form: under a minute on two cores."""
     measures: tuple[str, ...]
-    """Files and folders whose change may change the figure, beside the module."""
+    """Files and folders, besides the module, whose change may change the figure."""
     bounds: tuple[Bound, ...]
     page: str = "docs/benchmarks.md"
     fenced: bool = False
@@ -77,17 +77,17 @@ class Figure:
 
     @property
     def code(self) -> tuple[str, ...]:
-        """Everything whose change may change the figure."""
+        """Return all files and folders whose change may change the figure."""
         path = f"benchmarks/{self.command[0]}"
         return (path if (ROOT / path).is_dir() else f"{path}.py", *self.measures)
 
     @property
     def markers(self) -> tuple[str, str]:
-        """What the table stands between."""
+        """Return the markers before and after the table."""
         return f"<!-- figure: {self.name} -->", f"<!-- end of figure: {self.name} -->"
 
     def arguments(self, *, quick: bool, commit: str) -> list[str]:
-        """The command line behind the interpreter."""
+        """Return the arguments of the interpreter."""
         module, *full = self.command
         settings = [part.format(commit=commit) for part in ((self.quick or ()) if quick else full)]
         return ["-m", f"benchmarks.{module}", *settings]
@@ -103,7 +103,7 @@ FIGURES = (
         name="quickstart",
         command=("quickstart",),
         quick=("--in-process",),
-        measures=("examples/addition.yaml", CODE),  # the whole of it runs
+        measures=("examples/addition.yaml", CODE),  # a whole run
         bounds=(
             Bound(ratio="held-out accuracy, after / before", least=1.5),
             Bound(ratio="ledger residual", most=0),
@@ -118,7 +118,7 @@ FIGURES = (
         name="async",
         command=("async_vs_sync",),
         quick=("--engine", "emulated", "--steps", "14", "--mean-seconds", "0.4"),
-        measures=("benchmarks/circle.py", CODE),  # the whole of it runs
+        measures=("benchmarks/circle.py", CODE),  # a whole run
         bounds=(
             Bound(ratio="emulated engine, asynchronous / synchronous", least=2.1, quick_least=1.6),
             Bound(ratio="emulated engine, share of the ideal ratio", least=0.9),
@@ -276,7 +276,7 @@ FIGURES = (
     Figure(
         name="distillation",
         command=("distillation",),
-        quick=None,  # a teacher that can add takes longer than a minute to train
+        quick=None,  # the training of a teacher takes longer than a minute
         measures=(
             "benchmarks/aged_training.py",
             "benchmarks/sampler.py",
@@ -316,7 +316,7 @@ FIGURES = (
 
 
 def measured(figure: Figure, *, quick: bool, commit: str = "") -> str:
-    """What the figure's command printed, shown here too. Errors: CalledProcessError, MissedBound."""
+    """Run the figure's command, show and return its output. Errors: CalledProcessError, MissedBound."""
     command = [sys.executable, *figure.arguments(quick=quick, commit=commit)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     print(done.stdout, flush=True)
@@ -327,7 +327,7 @@ def measured(figure: Figure, *, quick: bool, commit: str = "") -> str:
 
 
 def machine() -> str:
-    """The processor, its cores that this process may use, and what ran on them."""
+    """Return the processor, the number of usable cores, the version of Python, and the load."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     cores = len(os.sched_getaffinity(0))
@@ -337,7 +337,7 @@ def machine() -> str:
 
 
 def with_table(page: str, figure: Figure, output: str, *, commit: str, where: str) -> str:
-    """The page with this output in the figure's place. Errors: ValueError without one pair of markers."""
+    """Return the page with the output as its table. Errors: ValueError without one pair of markers."""
     begin, end = figure.markers
     if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
         raise ValueError(f"{figure.page}: needs one `{begin}` and one `{end}` after it")
@@ -347,7 +347,7 @@ def with_table(page: str, figure: Figure, output: str, *, commit: str, where: st
 
 
 def commit_of(page: str, figure: Figure) -> str:
-    """The commit of the figure's table. Errors: ValueError without one."""
+    """Return the commit of the figure's table. Errors: ValueError without one."""
     table = re.search(
         rf"{figure.markers[0]}\nAt commit `([0-9a-f]{{7,40}})`.*?{figure.markers[1]}",
         page,
@@ -359,7 +359,7 @@ def commit_of(page: str, figure: Figure) -> str:
 
 
 def commits_behind(commit: str, code: Sequence[str], root: Path = ROOT) -> int:
-    """Commits after this one that changed the code, merges left out; 0 when the code has not changed since.
+    """Return the number of later commits that changed the code, without merges.
 
     Errors: NoHistory in a shallow clone or without git; ValueError when a whole history lacks the commit.
     """
@@ -397,7 +397,7 @@ def measure_again(figure: Figure) -> None:
 
 
 def main() -> None:
-    """Measure what is asked for, all of it whatever fails; exit with 1 when anything did."""
+    """Measure the selected figures, also after a failure; exit with 1 if any failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,11 @@
-"""What isolation costs: trivial programs a second, and a child with walls against one without.
+"""The cost of isolation: trivial programs a second, and a child process with and without isolation.
 
     python -m benchmarks.isolation [--programs N]
 
-Programs a second, the start of a server, and one run at a time as its caller sees it are had without
-bubblewrap around the servers and, where it works, with it. A child without walls is forked by the same warm
-server, in the same way, with the same pipes and scratch folder, and only resource limits; both are had one
-after the other, in turns, and the median is taken.
+Programs a second, the start of a server, and the latency of a single run are measured without bubblewrap
+around the servers and, if it works, with it. A child without isolation is forked by the same warm server, in
+the same way, with the same pipes and scratch folder, and with resource limits only. The two alternate, and
+the benchmark reports the medians.
 """
 
 import argparse
@@ -35,7 +35,7 @@ NAMES: dict[Use, str] = {"off": "with isolation", "auto": "within bubblewrap, to
 
 
 def main() -> None:
-    """Print both."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--programs", type=int, default=600)
     programs = parser.parse_args().programs
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 async def programs_per_second(programs: int, use: Use) -> float:
-    """Trivial programs a second, with a fork server for each core."""
+    """Return trivial programs a second, with a fork server for each core."""
     require = VerifierConfig().isolation.require
     log = Log(pod="benchmark", stream=io.StringIO())
     sandbox = Sandbox(number=None, require=require, bubblewrap=use, metrics=Metrics(), log=log)
@@ -72,7 +72,7 @@ async def programs_per_second(programs: int, use: Use) -> float:
 
 
 async def servers_milliseconds(times: int) -> dict[Use, tuple[float, float]]:
-    """Median milliseconds of the start of a server and of a run, without bubblewrap and with it, in turns."""
+    """Return median milliseconds of the start of a server and of a run, without bubblewrap and with it."""
     outer: dict[Use, Outer] = {"off": await find("off"), "auto": await find("auto")}
     if outer["auto"].bubblewrap is None:
         print(f"no bubblewrap: {outer.pop('auto').missing['bubblewrap']}")
@@ -96,15 +96,15 @@ async def _one_server(outer: Outer, times: int, starts: list[float], runs: list[
 
 
 def child_milliseconds(times: int) -> tuple[float, float]:
-    """Median milliseconds of a child without walls, and of one behind them."""
+    """Return median milliseconds of a child without isolation, and of one with it."""
     missing = dict.fromkeys((trial.PROCESSES, trial.SCRATCH), "not here")
     with tempfile.TemporaryDirectory() as home:
-        walls, _ = trial.find_confinement(home, missing, Bounds(output_bytes=65_536, scratch_mib=1))
-        open_walls = replace(walls, landlock_version=None, filter=None, switch_user=False)
+        isolation, _ = trial.find_confinement(home, missing, Bounds(output_bytes=65_536, scratch_mib=1))
+        no_isolation = replace(isolation, landlock_version=None, filter=None, switch_user=False)
         pairs = [
             (
-                _seconds(lambda: supervisor.run_program(_run(), open_walls, home)),
-                _seconds(lambda: supervisor.run_program(_run(), walls, home)),
+                _seconds(lambda: supervisor.run_program(_run(), no_isolation, home)),
+                _seconds(lambda: supervisor.run_program(_run(), isolation, home)),
             )
             for _ in range(times)
         ]

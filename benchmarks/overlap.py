@@ -25,7 +25,7 @@ SKIPPED_STEPS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Medians over the steps of one run, in seconds."""
+    """Medians over the steps of a run, in seconds."""
 
     step: float
     train: float
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def job(arguments: argparse.Namespace, *, overlap: bool) -> dict[str, Any]:
-    """A model large enough for its broadcast to take time, and a learner that never waits for data."""
+    """Return a job with a model whose broadcast takes time, and a learner that never waits for data."""
     layers, width = arguments.layers, arguments.width
     steps = arguments.steps
     return laid_over(
@@ -81,14 +81,14 @@ def job(arguments: argparse.Namespace, *, overlap: bool) -> dict[str, Any]:
 
 
 def median(runs: Sequence[Measured]) -> Measured:
-    """Of every column."""
+    """Return the median of every column."""
     return Measured(
         **{name: statistics.median(getattr(run, name) for run in runs) for name in Measured.__slots__}
     )
 
 
 def read(steps: Sequence[Mapping[str, Any]]) -> Measured:
-    """Medians after the first steps."""
+    """Return the medians after the first steps."""
     kept = steps[SKIPPED_STEPS:]
     return Measured(
         step=statistics.median(

@@ -1,4 +1,4 @@
-"""The quickstart: `slipstream run examples/addition.yaml`, as README shows it, and what it comes to.
+"""The quickstart: `slipstream run examples/addition.yaml`, as README shows it, and its results.
 
     python -m benchmarks.quickstart [--plot FILE]
     python -m benchmarks.quickstart --in-process
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "addition.yaml"
 PLOT = ROOT / "docs" / "quickstart-reward.png"
 SHOWN_STEPS = 2
-"""First steps that the table shows; of the others it has the last."""
+"""The number of first steps in the table; the last step follows."""
 SMALL = {
     "model": {"tiny": {"layers": 2, "width": 64, "heads": 2, "max_tokens": 128}},
     "warmup": {"steps": 60},
@@ -38,11 +38,11 @@ SMALL = {
     "learner": {"steps": 40, "groups_per_step": 32, "learning_rate": 5e-4, "device": "cpu"},
 }
 PART = 8
-"""Batches at either end of the short form whose accuracy is compared."""
+"""The number of first and of last batches of the short form whose accuracies are compared."""
 
 
 def main() -> None:
-    """Run it, and print what README shows."""
+    """Run the quickstart, and print the output for README."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plot", type=Path, default=PLOT, help="where the plot of the reward goes")
     parser.add_argument("--in-process", action="store_true", help="the short form, without engine and pods")
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def run(folder: Path, plot: Path) -> None:
-    """The whole example, its cold start included, in a folder of its own."""
+    """Run the whole example with its cold start in a separate folder."""
     settings = [f"runs_dir={folder / 'runs'}", f"warmup.cache_dir={folder / 'warmup'}"]
     command = [sys.executable, "-m", "slipstream.cli", "run", str(EXAMPLE), "--plain"]
     command += [part for setting in settings for part in ("--set", setting)]
@@ -71,7 +71,7 @@ def run(folder: Path, plot: Path) -> None:
 
 
 def shown(lines: Sequence[str], folder: Path) -> list[str]:
-    """The lines without the progress of the cold start, paths, and all steps but the first and the last."""
+    """Return the lines without the progress of the cold start, paths, and most steps."""
     steps = [line for line in lines if line.startswith("step ")]
     kept = {*steps[:SHOWN_STEPS], *steps[-1:]}
     shown: list[str] = []
@@ -84,12 +84,12 @@ def shown(lines: Sequence[str], folder: Path) -> list[str]:
 
 
 def wrapped(line: str) -> str:
-    """A line of a step on two lines of a page, broken before the columns of the loss."""
+    """Break the line of a step into two, before the columns of the loss."""
     return line.replace("  clip low/high", "\n            clip low/high", 1)
 
 
 def in_process(folder: Path) -> None:
-    """The short form."""
+    """Run the short form."""
     import torch
     from slipstream.config import parse_config
     from slipstream.learner.policy.loading import without_progress_bars

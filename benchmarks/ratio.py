@@ -1,4 +1,4 @@
-"""The ratios of a benchmark, which a bound can be set to: one a line of its output, `- name: value`."""
+"""The ratios of a benchmark, on which bounds are set: one per line of its output, `- name: value`."""
 
 import re
 
@@ -11,5 +11,5 @@ def print_ratio(name: str, value: float) -> None:
 
 
 def ratios_of(output: str) -> dict[str, float]:
-    """The ratios that a benchmark printed, by name."""
+    """Return the printed ratios of a benchmark by name."""
     return {match["name"]: float(match["value"].replace(",", "")) for match in _LINE.finditer(output)}

@@ -1,4 +1,4 @@
-"""Batched generation in the learner's process: groups as a rollout worker hands them in, without an engine.
+"""Batched sampling in the learner's process: groups as an actor inserts them, without an engine.
 
 Shape suffixes: P prompts, L tokens of a prompt, A completions that have not ended, H hidden size,
 V vocabulary.
@@ -40,7 +40,7 @@ class Sampler:
         self._scorer = Scorer(rewards, queue=resources.queue, metrics=metrics, log=log)
 
     def groups(self, prompts: Sequence[Prompt], *, version: int, size: int, seed: int) -> list[Group]:
-        """`size` scored completions of each prompt. Errors: ValueError for prompts of several lengths."""
+        """Return `size` scored completions of each prompt. Errors: ValueError for unequal prompt lengths."""
         generator = torch.Generator().manual_seed(seed)
         made: list[Group] = []
         for start in range(0, len(prompts), PROMPTS_AT_ONCE):
@@ -56,7 +56,7 @@ class Sampler:
     def _draw(
         self, prompt_ids: Sequence[tuple[int, ...]], copies: int, generator: torch.Generator
     ) -> list[tuple[list[int], list[float]]]:
-        """Token ids and logprobs of `copies` completions of each prompt, in order, with a KV cache."""
+        """Sample `copies` completions of each prompt with a KV cache; return token ids and logprobs."""
         from transformers import DynamicCache
 
         lengths = {len(ids) for ids in prompt_ids}

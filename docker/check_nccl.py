@@ -21,13 +21,13 @@ def nccl_of(library: str = LIBRARY) -> str:
     return f"{major}.{minor}.{patch}"
 
 
-def compare(wanted: str, found: str) -> str | None:
-    """Why an image with the NCCL `found` must not be built; None when it is right."""
-    if found == wanted:
+def compare(wanted: str, installed: str) -> str | None:
+    """Return why an image with the installed NCCL must not be built, or None if it is the wanted one."""
+    if installed == wanted:
         return None
     return (
-        f"the base brings NCCL {found}, and docker/nccl.txt says {wanted}: build learner and rollout on one "
-        "base, and write its NCCL into docker/nccl.txt"
+        f"the base brings NCCL {installed}, and docker/nccl.txt says {wanted}: build learner and rollout on "
+        "one base, and write its NCCL into docker/nccl.txt"
     )
 
 

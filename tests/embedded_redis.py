@@ -1,4 +1,4 @@
-"""A real Redis for the tests that need one."""
+"""A real Redis server for tests."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from slipstream.replay.redis_server import RedisServer
 
 @contextmanager
 def embedded_redis(folder: Path) -> Iterator[RedisServer]:
-    """Runs for as long as the context is entered."""
+    """Run a Redis server until the context ends."""
     server = RedisServer(folder)
     asyncio.run(server.start(timeout=20))
     try:

@@ -1,4 +1,4 @@
-"""What the way over an actor costs: tokens a second through `Rollout.Sample`, against the engine alone.
+"""The cost of sampling through an actor: tokens a second through `Rollout.Sample`, against the engine alone.
 
     python -m benchmarks.actors [--seconds S] [--rounds N] [--engine emulated|vllm|both] [--episodes N]
 
@@ -67,7 +67,7 @@ class Rollout:
 
 
 async def through_an_actor(load: Load, address: str) -> Measured:
-    """Sample from a rollout, with a group for each answer."""
+    """Sample from a rollout through an actor, with one group for each answer."""
     config = parse_config({})
     listed = ListedRollout(worker_id="rollout-0", address=address, status=RolloutStatus())
     rollouts = Rollouts(

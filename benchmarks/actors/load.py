@@ -1,4 +1,4 @@
-"""The load of the benchmark: a fixed number of answers that are always under way."""
+"""The load of the benchmark: a fixed number of concurrent answers."""
 
 import asyncio
 import itertools
@@ -11,7 +11,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How much is sampled, by which engine, and for how long."""
+    """The engine, the number and length of answers, and the time of a measurement."""
 
     engine: str
     streams: int
@@ -24,7 +24,7 @@ class Load:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the load of its JSON."""
+        """Parse a load from JSON."""
         return cls(**json.loads(text))
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one measurement came to."""
+    """The result of a measurement."""
 
     tokens_per_second: float
     cpu_seconds_per_thousand: float
@@ -46,17 +46,19 @@ def prompt_of(number: int) -> tuple[int, ...]:
 
 
 async def measure(load: Load, sample: Callable[[int], Awaitable[int]]) -> Measured:
-    """Keep `streams` answers under way; `sample` gets a number and returns the tokens of its answer."""
+    """Keep `streams` concurrent answers; `sample` gets a number and returns the tokens of its answer."""
     numbers = itertools.count()
     sampled = answers = 0
     warm = asyncio.Event()
 
     async def stream(position: int) -> None:
         nonlocal sampled, answers
-        await asyncio.sleep(load.seconds_per_answer * position / load.streams)  # they end at different times
+        await asyncio.sleep(
+            load.seconds_per_answer * position / load.streams
+        )  # so that streams end at different times
         while True:
             tokens = await sample(next(numbers))
-            sampled += tokens  # in a line of its own: other streams add while this one waits
+            sampled += tokens  # not in the line of the await: other streams add meanwhile
             answers += 1
             if answers >= load.streams:
                 warm.set()

@@ -86,7 +86,7 @@ async def serve(engine: Engine, load: Load) -> None:
     while await asyncio.to_thread(sys.stdin.readline):
         await sample_alone(engine, load)
     await server.stop(grace=0)
-    await asyncio.sleep(0.2)  # gRPC's threads report to the event loop a little longer
+    await asyncio.sleep(0.2)  # threads of gRPC still use the event loop
 
 
 async def main(load: Load) -> None:

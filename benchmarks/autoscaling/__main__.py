@@ -3,7 +3,7 @@
     python -m benchmarks.autoscaling [--seeds N] [--scenarios NAME ...] [--rules NAME ...]
 
 Each scenario is a learner, an admission gate, rollouts that take minutes to start, KEDA and an HPA. The rules
-of charts/slipstream/files/rules/pressure.yaml are evaluated as they stand on what the simulated pods export.
+of charts/slipstream/files/rules/pressure.yaml are evaluated unchanged on the metrics of the simulated pods.
 """
 
 import argparse
@@ -34,23 +34,23 @@ RULES: Mapping[str, tuple[Signal, Behavior]] = {
 
 
 def answers_double(fleet: Fleet) -> None:
-    """The policy learns to think for longer."""
+    """The completions of the policy double in length."""
     fleet.longer = 2.0
 
 
 def answers_halve(fleet: Fleet) -> None:
-    """The policy learns to be short."""
+    """The completions of the policy halve in length."""
     fleet.longer = 0.5
 
 
 def half_is_lost(fleet: Fleet) -> None:
-    """A zone's spot nodes go."""
+    """The spot nodes of a zone are removed."""
     fleet.lose(0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A run, what happens to it, and the hours in which it should have settled."""
+    """A run, its events, and the hours in which the fleet should have settled."""
 
     shape: Shape = field(default_factory=Shape)
     events: Mapping[float, Event] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Measured:
 
 
 def measure(scenario: Scenario, rule: str, *, seed: int) -> Measured:
-    """Play a scenario under one of the rules."""
+    """Simulate a scenario with one of the rules."""
     signal, behavior = RULES[rule]
     simulation = Simulation(
         signals={"spot": signal},
@@ -141,7 +141,7 @@ def table(rows: Mapping[tuple[str, str], Measured], scenarios: Sequence[str], ru
 
 
 def needed(name: str) -> float:
-    """Full workers with which the learner of a scenario just never waits, once it has settled."""
+    """Return the least number of rollouts with which the learner of a settled scenario never waits."""
     scenario = SCENARIOS[name]
     return scenario.shape.needed_workers(longer=scenario.longer)
 

@@ -1,4 +1,4 @@
-"""KEDA and the HorizontalPodAutoscaler, as far as a trigger of the metric type Value goes.
+"""KEDA and the HorizontalPodAutoscaler, for a trigger with the metric type Value.
 
 value ─▶ KEDA: 0 ◀▶ 1 ─▶ HPA: ceil(ready pods × value), tolerance ─▶ stabilisation ─▶ policies ─▶ replicas
 """
@@ -23,7 +23,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behavior:
-    """How fast an autoscaler may change its mind."""
+    """How fast an autoscaler may change the replicas."""
 
     up: Direction
     down: Direction
@@ -37,7 +37,7 @@ KUBERNETES_DEFAULT = Behavior(
 
 @dataclass(slots=True, kw_only=True)
 class Autoscaler:
-    """Owns the number of replicas. Invariant: at 0, or between 1 and `most`."""
+    """Decides the number of replicas. Invariant: 0, or between 1 and `most`."""
 
     behavior: Behavior
     most: int
@@ -48,7 +48,7 @@ class Autoscaler:
     _active_at: float = -math.inf
 
     def sync(self, time: float, *, value: float, ready: int) -> int:
-        """What one round decides; `value` is that of the trigger, whose threshold is 1."""
+        """Run one decision; `value` is that of the trigger, whose threshold is 1."""
         if value > 0:
             self._active_at = time
         if self.replicas == 0:
@@ -71,7 +71,7 @@ class Autoscaler:
         return max(stable, self._limit(time, self.behavior.down, -1), 1)
 
     def _stable(self, time: float) -> int:
-        """Up only as far as the least, down only as far as the most recommended within the windows."""
+        """Limit the change to what every recommendation within the windows of both directions allows."""
         least = min(self._within(time, self.behavior.up.window))
         most = max(self._within(time, self.behavior.down.window))
         return min(max(self.replicas, least), most)

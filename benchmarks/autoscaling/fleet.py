@@ -1,8 +1,8 @@
 """A simulated run: a learner, an admission gate, and rollouts that take minutes to start.
 
-    admission ─▶ worker: groups share its tokens a second ─▶ buffer ─▶ learner: train, publish ─▶ admission
+    admission ─▶ rollout: groups share its tokens a second ─▶ buffer ─▶ learner: train, publish ─▶ admission
 
-A worker with n groups makes `peak · n / (n + half)` tokens a second: the more it holds, the slower each is.
+A rollout with n groups samples `peak · n / (n + half)` tokens a second: with more groups, each one is slower.
 Times are in seconds of the simulation.
 """
 
@@ -33,7 +33,7 @@ class Shape:
     steps: int = 10**9
 
     def needed_workers(self, *, longer: float = 1.0) -> float:
-        """Full workers with which the learner just never waits; a publication stops generation."""
+        """Return the least number of rollouts with which the learner never waits."""
         cycle = self.train_seconds + self.publish_seconds
         groups = self.groups_per_step / cycle / (1 - self.filtered)
         speed = self.peak * self.places / (self.places + self.half) * self.train_seconds / cycle
@@ -42,7 +42,7 @@ class Shape:
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
-    """One rollout. `progress` is what each of its groups has got so far; a group ends at a value of it."""
+    """A rollout. `progress` is the number of tokens of each group; a group ends at its length."""
 
     name: str
     pool: str
@@ -72,27 +72,27 @@ class Fleet:
 
     @property
     def accepted(self) -> int:
-        """Groups in the buffer, and those that were trained."""
+        """Return the number of groups in the buffer and of trained ones."""
         return self.inserted - self.filtered
 
     @property
     def buffered(self) -> int:
-        """Groups that the learner could have now."""
+        """Return the number of groups that the learner could take now."""
         return self.accepted - self.consumed
 
     @property
     def admissible(self) -> int:
-        """Groups that may be started."""
+        """Return the number of groups that may be started."""
         running = sum(len(worker.groups) for worker in self.workers)
         limit = (self.shape.pipeline_depth + self.version + 1) * self.shape.groups_per_step
         return max(0, limit - self.accepted - running)
 
     def ready(self, pool: str) -> int:
-        """Pods that Kubernetes calls ready."""
+        """Return the number of ready pods."""
         return sum(w.pool == pool and w.serves_at + READINESS_SECONDS <= self.time for w in self.workers)
 
     def resize(self, pool: str, replicas: int) -> None:
-        """What a Deployment does: start pods, or end first those that do not serve, then the youngest."""
+        """Start or end pods as a Deployment does: it ends unready pods first, then the youngest."""
         mine = sorted((w for w in self.workers if w.pool == pool), key=lambda w: w.serves_at)
         for worker in mine[replicas:]:
             self.workers.remove(worker)
@@ -102,19 +102,19 @@ class Fleet:
             self.workers.append(Worker(name=f"w{self.made}", pool=pool, serves_at=self.time + delay))
 
     def lose(self, share: float) -> None:
-        """Spot nodes go away, with what their workers held."""
+        """Remove a share of the rollouts, with their groups, as when spot nodes are lost."""
         self.workers = self.workers[: round(len(self.workers) * (1 - share))]
 
     def stop_learner(self) -> None:
-        """The learner's pod is gone."""
+        """Stop the learner's pod."""
         self.learner = "absent"
 
     def start_learner(self) -> None:
-        """The learner's pod is back, and attached."""
+        """Start the learner's pod, attached to replay."""
         self.learner = "waiting"
 
     def tick(self) -> None:
-        """One second."""
+        """Simulate one second."""
         self.time += TICK_SECONDS
         self._learn()
         free = self.admissible

@@ -1,4 +1,4 @@
-"""What the pods of a simulated fleet show on their metrics pages, with the labels that scraping adds."""
+"""The metrics pages of the pods of a simulated fleet, with the labels that scraping adds."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ Samples = dict[str, dict[Labels, float]]
 
 
 def scrape(fleet: Fleet, store: Store) -> None:
-    """Put the page of every pod into the store; the series of a pod that is gone end."""
+    """Add the page of every pod to the store, and end the series of removed pods."""
     for pod, page in _pages(fleet):
         for name in NAMES:
             store.replace(name, fleet.time, page.get(name, {}), source=pod)

@@ -41,14 +41,14 @@ class Store:
         self._open: dict[tuple[str, str], set[Labels]] = {}
 
     def add(self, name: str, labels: Labels, time: float, value: float) -> None:
-        """One sample."""
+        """Add a sample."""
         series = self._series.setdefault(name, {}).setdefault(labels, Series())
         assert not series.times or series.times[-1] < time, f"{name}{labels} has two samples at {time}"
         series.times.append(time)
         series.values.append(value)
 
     def replace(self, name: str, time: float, values: Mapping[Labels, float], *, source: str) -> None:
-        """What a source, a rule or a target, has now: samples, and the end of what it has no longer."""
+        """Set the samples of a source (a rule or a target), and end the series that it no longer has."""
         for labels in self._open.get((name, source), set()) - values.keys():
             series = self._series[name][labels]
             series.times.append(time)
@@ -64,7 +64,7 @@ class Store:
                 yield labels, series
 
     def names(self) -> Iterator[tuple[str, Labels, Series]]:
-        """Everything."""
+        """Return all series, with their names and labels."""
         for name, by_labels in self._series.items():
             for labels, series in by_labels.items():
                 yield name, labels, series
@@ -76,7 +76,7 @@ def labels_of(**labels: str) -> Labels:
 
 
 def matcher(name: str, operator: str, value: str) -> Matches:
-    """Whether one label is as wanted; operators are =, !=, =~ and !~."""
+    """Return a test of one label; operators are =, !=, =~ and !~."""
     wanted = re.compile(value if operator in ("=~", "!~") else re.escape(value))
     positive = operator in ("=", "=~")
     return lambda labels: (wanted.fullmatch(dict(labels).get(name, "")) is not None) == positive

@@ -17,16 +17,16 @@ QUERY = (
     'max(slipstream:pressure{{namespace="training",release="run",pool="{pool}"}}) '
     'or max(slipstream:pressure{{namespace="training",release="run",pool=""}})'
 )
-"""What the trigger of a pool asks: deploy/prometheus/README.md has the same."""
+"""The query of the trigger of a pool, as in deploy/prometheus/README.md."""
 
 RECOMMENDED = Behavior(
     up=Direction(window=0, percent=100, pods=4, period=60),
     down=Direction(window=0, percent=20, pods=1, period=300),
 )
-"""The behaviour that deploy/prometheus/README.md recommends: the rule itself does the waiting."""
+"""The behaviour that deploy/prometheus/README.md recommends; the rule itself is smoothed."""
 
 Signal = Callable[[Fleet, Store], float | None]
-"""What an autoscaler multiplies the ready pods with; None when there is no answer."""
+"""The factor of the ready pods; None without a result of the query."""
 
 Event = Callable[[Fleet], None]
 
@@ -63,7 +63,7 @@ class Simulation:
             self.fleet.resize(pool, replicas)
 
     def run(self, hours: float) -> "Simulation":
-        """Play it to the end."""
+        """Simulate some hours."""
         rules, coming = Rules(RULES), sorted(self.events.items())
         while self.fleet.time < hours * 3600:
             self.fleet.tick()
@@ -88,7 +88,7 @@ class Simulation:
         return sum(moment.serving for moment in inside) / len(inside)
 
     def changes(self, start: float, end: float) -> int:
-        """Times that an autoscaler changed its mind between two hours."""
+        """Return the number of changes of an autoscaler between two hours."""
         every = [event for scaler in self.scalers.values() for event in scaler.events]
         return sum(start * 3600 <= at <= end * 3600 for at, _, _ in every)
 
@@ -106,7 +106,7 @@ class Simulation:
 
 
 def pressure(pool: str) -> Signal:
-    """The recording rule, as KEDA asks for it."""
+    """Return the signal of the recording rule, from KEDA's query."""
     query = compile_text(QUERY.format(pool=pool))
 
     def ask(fleet: Fleet, store: Store) -> float | None:
@@ -116,11 +116,11 @@ def pressure(pool: str) -> Signal:
 
 
 def open_slots(fleet: Fleet, store: Store) -> float | None:
-    """Queue length, as a trigger on it would have it: a pod for each `places` groups that may be started."""
+    """Return the signal of the queue length: one pod for each `places` groups that may be started."""
     wanted = max(1.0, fleet.admissible / fleet.shape.places)
     return wanted / max(1, fleet.ready("spot"))
 
 
 def buffer_depth(fleet: Fleet, store: Store) -> float | None:
-    """Depth of the buffer: more pods while less than one batch is finished, fewer while more is."""
+    """Return the signal of the buffer depth: more pods with less than one batch in it, fewer with more."""
     return min(4.0, max(0.25, fleet.shape.groups_per_step / max(1, fleet.buffered)))

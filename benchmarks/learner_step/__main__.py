@@ -1,4 +1,4 @@
-"""What a step of the learner costs, side by side with TRL and with the plain ways of doing the same.
+"""The cost of a step of the learner, compared with TRL and with plain implementations.
 
     python -m benchmarks.learner_step [--parts gradient prompts head growth] [--rounds N] [--clock cpu]
                                       [--device cpu]
@@ -47,7 +47,7 @@ PARTS = ("gradient", "prompts", "head", "growth")
 SIZES = (1_000, 4_000, 16_000, 64_000)
 SHORT_GROUPS = 64
 FULL = 4_000
-"""Tokens from which on the rows of a step are full."""
+"""The least number of tokens of a step with full rows."""
 
 
 def _timing(arguments: argparse.Namespace) -> dict[str, Any]:

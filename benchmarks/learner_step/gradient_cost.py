@@ -1,4 +1,4 @@
-"""What the gradient of one batch costs: by the learner's packed rows, and by the padded ways to the same."""
+"""The cost of the gradient of one batch with the learner's packed rows, and with padded implementations."""
 
 import math
 import tempfile
@@ -32,21 +32,21 @@ from benchmarks.learner_step.padded import (
 
 GROUP_SIZE, MICRO_BATCH = 8, 8
 LONGEST = 2048
-"""Context of the model, in tokens."""
+"""The context of the model, in tokens."""
 OURS, SHARED = "Slipstream", "Slipstream, `share_prompts`"
 PLAIN, SORTED = "plain, padded", "plain, padded, sorted by length"
 TRL_CUT, TRL = "TRL, micro-batches cut to their own longest", "TRL as it is"
 SHORT = {"mean": 4, "sigma": 0.2, "shortest": 3, "longest": 5, "prompt": 6}
-"""The lengths of the quickstart, in tokens."""
+"""Lengths as in the quickstart, in tokens."""
 SHORT_ROW = 256
-"""And its rows."""
+"""The rows of the quickstart, in tokens."""
 TRL_PARTS = 4
-"""Micro-batches of TRL as it is that are timed: all have one shape, so the others take as long."""
+"""The number of timed micro-batches of TRL; all have one shape, so the others take as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """To the gradient of the batch; `times` such runs are the work of the whole batch."""
+    """A method to compute the gradient of the batch; `times` such runs are the work of the whole batch."""
 
     gradient: Callable[[], torch.Tensor]
     positions: int
@@ -56,23 +56,23 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """Of one way."""
+    """The speed of a method."""
 
     seconds: Sequence[float]
-    """For the whole batch, in each round."""
+    """Seconds for the whole batch, in each round."""
     positions: int
     distance: float
-    """Of its gradient from the plain one, in units of its norm."""
+    """The distance of its gradient from the plain one, in units of the norm of that."""
 
 
 def tiny_weights(directory: Path) -> Path:
-    """A randomly initialised Qwen2 of a million parameters."""
+    """Write a randomly initialised Qwen2 of a million parameters."""
     make_tiny_model(configured(row_tokens=LONGEST).model.tiny, directory, seed=0)
     return directory
 
 
 def configured(*, row_tokens: int, share_prompts: bool = False) -> RunConfig:
-    """GRPO without a filter, gradients not scaled down."""
+    """Return a configuration of GRPO without a filter and without gradient clipping."""
     return parse_config(
         {
             "model": {"tiny": {"max_tokens": LONGEST}},
@@ -88,7 +88,7 @@ def configured(*, row_tokens: int, share_prompts: bool = False) -> RunConfig:
 
 
 def learner_gradient(policy: Policy, config: RunConfig, groups: Sequence[Group]) -> torch.Tensor:
-    """The flat gradient of one training step whose change of the weights is left out."""
+    """Return the flat gradient of one training step, without the update of the weights."""
     gradients: list[torch.Tensor] = []
 
     def instead(change: Callable[[], None]) -> None:
@@ -100,12 +100,12 @@ def learner_gradient(policy: Policy, config: RunConfig, groups: Sequence[Group])
 
 
 def tiny_policy(weights: Path) -> Policy:
-    """Those weights in float32 on the CPU."""
+    """Return the policy with these weights in float32 on the CPU."""
     return load_policy(weights, source=weights, device=torch.device("cpu"), dtype=torch.float32)
 
 
 def ways(weights: Path, groups: Sequence[Group], *, row_tokens: int) -> dict[str, Way]:
-    """Every way to the gradient of the batch, the plain padded one first."""
+    """Return every method to compute the gradient of the batch, the plain padded one first."""
     samples, policy = samples_of(groups), tiny_policy(weights)
     cut, ordered = in_batches(samples, MICRO_BATCH), in_batches(by_length(samples), MICRO_BATCH)
 
@@ -125,7 +125,7 @@ def ways(weights: Path, groups: Sequence[Group], *, row_tokens: int) -> dict[str
 
 
 def packed(policy: Policy, groups: Sequence[Group], *, row_tokens: int, share: bool) -> Way:
-    """The learner's, with `share_prompts` or without."""
+    """Return the learner's method, with or without `share_prompts`."""
     config = configured(row_tokens=row_tokens, share_prompts=share)
     prompts = sum(len(g.prompt_token_ids) * (1 if share else len(g.completions)) for g in groups)
     return Way(
@@ -151,7 +151,7 @@ def _trl_ways(weights: Path, cut: Sequence[Padded]) -> dict[str, Way]:
 def speeds(
     groups: int, *, rounds: int, threads: int, row_tokens: int, clock: str
 ) -> tuple[dict[str, Speed], int]:
-    """Every way to the gradient of lognormal completions, and their trained tokens."""
+    """Measure every method on lognormal completions; return the speeds and the number of trained tokens."""
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as directory:
         weights = tiny_weights(Path(directory))
@@ -162,7 +162,7 @@ def speeds(
 
 
 def short_answers(groups: int, *, rounds: int, threads: int, clock: str) -> tuple[dict[str, Speed], int]:
-    """The learner's two ways on groups as short as the quickstart's, and their trained tokens."""
+    """Measure the learner's two methods on short groups; return speeds and trained tokens."""
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as directory:
         weights = tiny_weights(Path(directory))
@@ -176,7 +176,7 @@ def short_answers(groups: int, *, rounds: int, threads: int, clock: str) -> tupl
 
 
 def timed(ways: Mapping[str, Way], unit: str, *, rounds: int, clock: str) -> dict[str, Speed]:
-    """Every way in every round, one after the other, after a first round that is not counted; distances are
+    """Measure every method in every round, in turns, after a first round that is not counted. Distances are
     those from the gradient of `unit`."""
     gradients = {name: way.gradient() for name, way in ways.items()}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -197,14 +197,14 @@ def timed(ways: Mapping[str, Way], unit: str, *, rounds: int, clock: str) -> dic
 
 
 def times_faster(speeds: Mapping[str, Speed], name: str, other: str) -> float:
-    """Median over the rounds of the ratio inside a round."""
+    """Return the median over the rounds of the ratio within a round."""
     return median(b / a for a, b in zip(speeds[name].seconds, speeds[other].seconds, strict=True))
 
 
 def growth(
     sizes: Sequence[int], *, rounds: int, threads: int, row_tokens: int, clock: str
 ) -> dict[int, Cost]:
-    """Medians for a step of at least so many trained tokens, each size in a process of its own."""
+    """Return medians for steps of at least these numbers of trained tokens, each size in its own process."""
     return {size: alone(step_cost, size, rounds, threads, row_tokens, clock) for size in sizes}
 
 

@@ -1,4 +1,4 @@
-"""What logprobs, entropies and their backward pass cost: in chunks, and with all logits in memory."""
+"""The cost of logprobs, entropies and their backward pass, in chunks and with all logits in memory."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ WHOLE, CHUNKED = "all logits in memory", "in chunks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Of the output head, and how many positions are trained."""
+    """The shape of the output head, and the number of trained positions."""
 
     tokens: int = 4096
     hidden: int = 896
@@ -25,7 +25,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One way to the logprobs."""
+    """A method to compute the logprobs."""
 
     chunked: bool = True
     frozen: bool = False
@@ -46,7 +46,7 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 def materialised(hidden_TH: Tensor, head_VH: Tensor, targets_T: Tensor) -> Selected:
-    """The plain way: logits, log_softmax, gather; entropies without gradient."""
+    """Compute logprobs plainly: logits, log_softmax, gather; entropies without gradient."""
     every_TV = torch.nn.functional.linear(hidden_TH.float(), head_VH.float()).log_softmax(dim=1)
     with torch.no_grad():
         entropy_T = -(every_TV.exp() * every_TV).sum(dim=1)
@@ -54,7 +54,7 @@ def materialised(hidden_TH: Tensor, head_VH: Tensor, targets_T: Tensor) -> Selec
 
 
 def once(variant: Variant, shape: Shape, threads: int, device: torch.device, clock: str) -> Cost:
-    """Forward and backward pass, in this process. On a GPU a first one, which compiles, is not counted."""
+    """Run forward and backward pass in this process. On a GPU a first run, which compiles, is not counted."""
     torch.set_num_threads(threads)
     call = _pass(variant, shape, device)
     if device.type == "cuda":
@@ -88,7 +88,7 @@ def _pass(variant: Variant, shape: Shape, device: torch.device) -> Callable[[], 
 def compare(
     shape: Shape, *, variants: int, rounds: int, threads: int, device: torch.device, clock: str
 ) -> dict[str, Cost]:
-    """Medians of the first `variants` over the rounds; within a round they run one after the other."""
+    """Return medians of `variants` over the rounds; within a round they run in sequence."""
     costs: dict[str, list[Cost]] = {name: [] for name in list(VARIANTS)[:variants]}
     for _ in range(rounds):
         for name in costs:

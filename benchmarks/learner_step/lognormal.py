@@ -1,4 +1,4 @@
-"""Made-up groups whose completions have lognormal lengths."""
+"""Generated groups whose completions have lognormal lengths."""
 
 import math
 
@@ -10,7 +10,7 @@ SIGMA = 1.0
 PROMPT_TOKENS = 16
 LONGEST = 2000
 FIRST_TOKEN = 3
-"""Those before are padding, end and unknown."""
+"""The tokens before are padding, end and unknown."""
 
 
 def lognormal_groups(

@@ -1,4 +1,4 @@
-"""The same gradient from padded sequences: a plain implementation, and TRL's GRPOTrainer."""
+"""The gradient of the batch from padded sequences: a plain implementation, and TRL's GRPOTrainer."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 BAND = 0.2
-"""Of the clipped ratio, on both sides: the preset `grpo`."""
+"""The clip range of the ratio on both sides, as in the preset `grpo`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Sample:
 
 
 def samples_of(groups: Sequence[Group]) -> list[Sample]:
-    """All completions in order, with GRPO's advantages."""
+    """Return all completions in order, with GRPO's advantages."""
     batches = []
     for group in groups:
         rewards = torch.tensor([c.rewards[0].value for c in group.completions], dtype=torch.float64)
@@ -51,7 +51,7 @@ class Padded:
 
     @property
     def positions(self) -> int:
-        """Tokens that the model computes, padding included."""
+        """Return the number of tokens that the model computes, with padding."""
         return self.prompt_BP.numel() + self.tokens_BL.numel()
 
 
@@ -75,12 +75,12 @@ def padded(samples: Sequence[Sample]) -> Padded:
 
 
 def in_batches(samples: Sequence[Sample], size: int) -> list[Padded]:
-    """Micro-batches of `size` samples, in order, each padded to its own longest."""
+    """Return micro-batches of `size` samples, in order, each padded to its longest one."""
     return [padded(samples[start : start + size]) for start in range(0, len(samples), size)]
 
 
 def one_batch(batches: Sequence[Padded]) -> list[Padded]:
-    """The micro-batches, each padded to the longest completion of them all."""
+    """Return the micro-batches, each padded to the longest completion of all of them."""
     longest = max(batch.tokens_BL.shape[1] for batch in batches)
 
     def wider(rows_BL: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def one_batch(batches: Sequence[Padded]) -> list[Padded]:
 
 
 def by_length(samples: Sequence[Sample]) -> list[Sample]:
-    """Longest first, so that neighbours need little padding."""
+    """Sort by length, longest first, so that micro-batches need little padding."""
     return sorted(samples, key=lambda sample: -len(sample.completion.token_ids))
 
 
@@ -112,7 +112,7 @@ def plain_gradient(model: Any, batches: Sequence[Padded], *, sequences: int) -> 
         every_BLV = logits[:, batch.prompt_BP.shape[1] - 1 : -1].float().log_softmax(dim=-1)
         logprobs_BL = every_BLV.gather(2, batch.tokens_BL[..., None]).squeeze(2)
         with torch.no_grad():
-            -(every_BLV.exp() * every_BLV).sum(dim=-1)  # the entropy, which all of them report
+            -(every_BLV.exp() * every_BLV).sum(dim=-1)  # the entropy, which every method reports
         ratio_BL = (logprobs_BL - batch.rollout_BL).exp()
         advantage_B1 = batch.advantages_B[:, None]
         objective_BL = torch.minimum(
@@ -172,12 +172,12 @@ class Trl:
 
 
 def has_trl() -> bool:
-    """Whether TRL can be imported."""
+    """Return whether TRL can be imported."""
     return find_spec("trl") is not None
 
 
 def flat_gradient(model: Any, run: Callable[[], None]) -> Tensor:
-    """The gradient that `run` leaves in the model, which starts and ends without one."""
+    """Return the gradient that `run` leaves in the model, and clear it."""
     model.zero_grad(set_to_none=True)
     run()
     flat = torch.cat([p.grad.flatten().clone() for p in model.parameters()])

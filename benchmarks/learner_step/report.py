@@ -1,4 +1,4 @@
-"""The findings of learner_step.py as Markdown tables, and the ratios that bounds are set to."""
+"""The results of the benchmark learner_step as Markdown tables, and the ratios with bounds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ from benchmarks.learner_step.gradient_cost import OURS, SHARED, TRL_CUT, Speed, 
 from benchmarks.learner_step.head_cost import CHUNKED, WHOLE, Shape
 
 BATCH_BYTES = 300
-"""What a token of the batch takes all the time: ids, logprobs, versions, places, what is known of it."""
+"""Bytes of a token of the batch throughout a step: ids, logprobs, versions, positions, constants."""
 
 
 def speed_table(speeds: Mapping[str, Speed], tokens: int) -> str:
-    """A line for each way to the gradient."""
+    """Return a table with a line for each method."""
     names = [OURS, *(name for name in speeds if name != OURS)]
     rows = [
         [
@@ -30,7 +30,7 @@ def speed_table(speeds: Mapping[str, Speed], tokens: int) -> str:
 
 
 def speed_ratios(speeds: Mapping[str, Speed], plain: str) -> dict[str, float]:
-    """Speed against TRL where that is installed, else against the plain implementation; and the gradients."""
+    """Return the speed relative to TRL, or to the plain implementation without TRL, and the distances."""
     other = TRL_CUT if TRL_CUT in speeds else plain
     return {
         "gradient, trained tokens/s of Slipstream / padded": times_faster(speeds, OURS, other),
@@ -41,7 +41,7 @@ def speed_ratios(speeds: Mapping[str, Speed], plain: str) -> dict[str, float]:
 
 
 def prompts_ratios(speeds: Mapping[str, Speed]) -> dict[str, float]:
-    """What it is worth to compute the prompt of a group once."""
+    """Return the speed-up from computing the prompt of a group once."""
     return {
         "short answers, time with share_prompts / without": times_faster(speeds, OURS, SHARED),
         "short answers, distance of the gradients / norm": speeds[SHARED].distance,
@@ -49,7 +49,7 @@ def prompts_ratios(speeds: Mapping[str, Speed]) -> dict[str, float]:
 
 
 def head_table(costs: Mapping[str, Cost], shape: Shape) -> str:
-    """A line for each variant."""
+    """Return a table with a line for each variant."""
     full_logits = costs[WHOLE]
     rows = [
         [
@@ -66,7 +66,7 @@ def head_table(costs: Mapping[str, Cost], shape: Shape) -> str:
 
 
 def head_ratios(costs: Mapping[str, Cost]) -> dict[str, float]:
-    """Memory and time of the chunks."""
+    """Return the ratios of memory and time of the chunked variant."""
     full_logits, chunked = costs[WHOLE], costs[CHUNKED]
     return {
         "head, memory in chunks / of all logits": chunked.peak_bytes / full_logits.peak_bytes,
@@ -75,7 +75,7 @@ def head_ratios(costs: Mapping[str, Cost]) -> dict[str, float]:
 
 
 def growth_table(costs: Mapping[int, Cost], full: int) -> str:
-    """A line for each size of a step."""
+    """Return a table with a line for each size of a step."""
     unit = costs[full]
     rows = [
         [
@@ -91,12 +91,12 @@ def growth_table(costs: Mapping[int, Cost], full: int) -> str:
 
 
 def beyond_batch(tokens: int, cost: Cost) -> float:
-    """Peak memory without what the batch itself takes, which no row size bounds."""
+    """Return the peak memory without that of the batch, which no row size limits."""
     return cost.peak_bytes - BATCH_BYTES * tokens
 
 
 def growth_ratios(costs: Mapping[int, Cost], full: int) -> dict[str, float]:
-    """The worst of the steps that are larger than the smallest with full rows."""
+    """Return the worst ratios of the steps that are larger than the smallest one with full rows."""
     unit = costs[full]
     larger = {tokens: cost for tokens, cost in costs.items() if tokens > full}
     above = f"above {full:,} tokens / at {full:,}"

@@ -1,11 +1,11 @@
-"""Answers whose truth is known, made here: how often the reward `math` and math-verify alone are wrong.
+"""Error rates of the reward `math` and of math-verify alone, on generated answers of known correctness.
 
     python -m benchmarks.math_answers [--seed N] [--seeds-per-kind N]
 
 Each case is a ground truth, an answer, and whether the answer is right, which is known because the answer was
-made from the ground truth: written in another way, changed into another value (a mutant), taken from another
-ground truth of the kind (a cross pair), left uncomputed, or a formula that says nothing (an attack). A false
-positive is a wrong answer that is accepted, a false negative a right one that is not.
+made from the ground truth: written in another notation, changed into another value (a mutant), taken from
+another ground truth of the kind (a cross pair), left uncomputed, or a formula that says nothing (an attack).
+A false positive is a wrong answer that is accepted, a false negative a right one that is not.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Grader = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One answer to one ground truth."""
+    """An answer to a ground truth, and its correctness."""
 
     family: str
     truth: str
@@ -42,7 +42,7 @@ class Case:
 
 
 def cases(seed: int, *, seeds_per_kind: int = 30, crossed: int = 12) -> Iterator[Case]:
-    """All cases of a seed: writings, mutants, uncomputed ones, attacks, cross pairs; none twice."""
+    """Return all cases of a seed, without repetitions."""
     chance = random.Random(seed)
     for make in KINDS:
         seeds = list({seed.truth: seed for seed in (make(chance) for _ in range(seeds_per_kind))}.values())
@@ -60,7 +60,7 @@ def cases(seed: int, *, seeds_per_kind: int = 30, crossed: int = 12) -> Iterator
 
 
 def ours(truth: str, answer: str, *, computed: bool = True) -> bool:
-    """As the reward `math` judges, without its pool of children."""
+    """Grade as the reward `math` does, without its pool of child processes."""
     try:
         expected, value = normalize(truth), normalize(answer)
         if computed and has_quotient(value) and not has_quotient(expected):
@@ -73,7 +73,7 @@ def ours(truth: str, answer: str, *, computed: bool = True) -> bool:
 
 
 def math_verify_alone(truth: str, answer: str) -> bool:
-    """As its own documentation shows it."""
+    """Grade with math-verify as in its documentation."""
     from math_verify import parse, verify
 
     try:
@@ -94,7 +94,7 @@ def _gold(truth: str) -> list[object]:
 
 
 def counted(graders: dict[str, Grader], every: Sequence[Case]) -> dict[str, Counter[str]]:
-    """How often each grader is wrong, by family."""
+    """Return the number of errors of each grader by family."""
     return {
         name: Counter(case.family for case in every if grade(case.truth, case.answer) is not case.right)
         for name, grade in graders.items()
@@ -102,7 +102,7 @@ def counted(graders: dict[str, Grader], every: Sequence[Case]) -> dict[str, Coun
 
 
 def table(wrong: dict[str, Counter[str]], every: Sequence[Case]) -> str:
-    """A table of Markdown: a family a line."""
+    """Return a Markdown table with one line for each family."""
     total = Counter(case.family for case in every)
     lines = [f"| answers | made | {' | '.join(f'wrong verdicts, {name}' for name in wrong)} |"]
     lines += ["|---" * (2 + len(wrong)) + "|"]

@@ -1,4 +1,4 @@
-"""Ground truths of mathematics, each with right writings of it, wrong ones, and right but uncomputed ones."""
+"""Ground truths of mathematics, each with right answers, wrong ones, and right but uncomputed ones."""
 
 import random
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ VARIABLES: Final = "cdghlmost"
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A ground truth with right answers, wrong ones, and right values that are still to be computed."""
+    """A ground truth with right answers, wrong ones, and uncomputed expressions of the right value."""
 
     kind: str
     truth: str
@@ -349,7 +349,7 @@ def vector_equation(chance: random.Random) -> Seed:
 
 def value_of_a_function(chance: random.Random) -> Seed:
     a = chance.randrange(3, 90)
-    b = 7 * a + 5  # another one for each ground truth, since it is an answer by itself
+    b = 7 * a + 5  # differs for each ground truth, because it is an answer too
     return Seed(
         "equation without a letter",
         f"f({a})={b}",

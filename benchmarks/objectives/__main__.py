@@ -155,7 +155,7 @@ def inputs_for(spec: LossSpec, inputs: Inputs) -> Inputs:
 
 
 def step(spec: LossSpec, inputs: Inputs) -> None:
-    """Forward, backward, and the last step's gradient thrown away."""
+    """Run a forward and a backward pass, and drop the gradient of the last step."""
     inputs["logprobs"].grad = None
     policy_loss(spec, **inputs_for(spec, inputs)).loss.backward()
 
@@ -253,7 +253,7 @@ def counted(spec: LossSpec, arguments: Inputs) -> Operations:
 
 
 def as_learner(inputs: Inputs) -> Inputs:
-    """The arguments as the learner passes them: layout, counts and tally are made before."""
+    """Return the arguments as the learner passes them: with layout, counts and tally."""
     rest = {name: value for name, value in inputs.items() if name not in ("mask", "sequence_ids")}
     return rest | {
         "layout": lay_out(inputs["mask"], inputs["sequence_ids"]),

@@ -1,4 +1,4 @@
-"""Counts what a call would do on a device: operations, and how often the host waits for the device.
+"""Count the operations of a call on a device, and how often the host waits for the device.
 
 The count is made on a CPU. The host waits where it reads a number, or a shape that depends on numbers, and
 where it copies memory that is not pinned. Most of this shows in the operations that torch dispatches. Copies
@@ -37,14 +37,14 @@ READS: Final = frozenset(
 COPIES: Final = frozenset({"lift_fresh"})
 """Operations that make a tensor of Python's numbers, as `torch.tensor` does: on a device a copy to it."""
 INDEXED: Final = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
-"""Operations that read the places where an index is a mask."""
+"""Operations that read the positions of a mask if their index is one."""
 TO_HOST: Final = frozenset({"tolist", "numpy", "cpu", "__array__"})
-"""Methods that copy to the host, and do nothing that torch would show where the tensor is there."""
+"""Methods that copy to the host; for a tensor on the host they dispatch no operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """What a call did."""
+    """The operations and waits of a call."""
 
     operations: int
     waits: Counter[str]
@@ -52,7 +52,7 @@ class Operations:
 
     @property
     def synchronisations(self) -> int:
-        """How often the host waits."""
+        """Return the number of waits of the host."""
         return self.waits.total()
 
 

@@ -1,4 +1,4 @@
-"""How many groups a second replay takes in and hands out, how long an insert takes, and whether memory grows.
+"""The groups a second that replay inserts and delivers, the latency of an insert, and the growth of memory.
 
     python -m benchmarks.replay [--seconds S] [--tokens N ...] [--memory-groups N]
 
@@ -52,13 +52,13 @@ LIMIT_SECONDS = 3.0
 READINGS = 300
 LEAST_RATE, LEAST_MEGABYTES, MOST_P99_MS = 400, 60, 50
 SMALL_TOKENS = 100
-"""A completion of the groups that memory is measured with."""
+"""Tokens of a completion in the groups of the memory measurement."""
 LINES_OF_MEMORY = 5
 MIB = 1024 * 1024
 
 
 class Load:
-    """The rollouts and the learner of a run, on one replay."""
+    """The load of the actors and the learner of a run on one replay."""
 
     def __init__(self, stub: ReplayStub, tokens: int) -> None:
         self._stub = stub
@@ -69,17 +69,17 @@ class Load:
         self.sampled = 0
 
     async def lease(self) -> None:
-        """Keep leases at hand."""
+        """Keep a stock of leases."""
         request = pb.LeasePromptsRequest(worker_id="w", max_prompts=LEASES_AT_ONCE, wait_seconds=5)
         while True:
             for lease in (await self._stub.LeasePrompts(request)).leases:
                 await self._leases.put(lease)
 
     async def insert(self) -> None:
-        """Hand in one group. Errors: AssertionError when it is not taken."""
+        """Insert one group. Errors: AssertionError if it is not accepted."""
         lease = await self._leases.get()
         name = types.Group(group_id=lease.group_id, lease_epoch=lease.lease_epoch)
-        group = self._template + name.SerializeToString()  # the later fields of a message are merged into it
+        group = self._template + name.SerializeToString()  # concatenated messages are merged
         response = await self._stub.InsertGroup(pb.InsertGroupRequest(group=group))
         assert response.outcome == pb.INSERT_OUTCOME_ACCEPTED, response
 
@@ -122,22 +122,22 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What replay reached with groups of one size."""
+    """The measurements of replay with groups of one size."""
 
     group_bytes: int
     rate: float
     cpu_ms: float
-    """Of replay, Redis and the load generator together, a group."""
+    """CPU time per group of replay, Redis and the load generator together."""
     limit: float
     limit_cpu_ms: float
     seconds: list[float] = field(repr=False)
 
     def percentile_ms(self, percent: int) -> float:
-        """Of the times of inserts at half load."""
+        """Return a percentile of the times of inserts at half load."""
         return statistics.quantiles(self.seconds, n=100, method="inclusive")[percent - 1] * 1000
 
     def line(self, tokens: int) -> str:
-        """A row of the table."""
+        """Return a row of the table."""
         megabytes = self.rate * self.group_bytes / 1e6
         return (
             f"8 x {tokens:<8,} {self.group_bytes / 1e3:>9.0f} {self.rate:>9.0f} {megabytes:>8.1f} "
@@ -182,7 +182,7 @@ def main() -> None:
 
 
 async def measure(tokens: int, *, seconds: float, clients: int) -> Measured:
-    """Both loops, and the limit."""
+    """Measure both loops, and the limit of gRPC."""
     async with loaded(tokens) as (load, replay):
         await closed_loop(load.insert, seconds=WARM_UP_SECONDS, clients=clients)
         before, cpu = load.sampled, cpu_seconds(replay)
@@ -201,7 +201,7 @@ async def measure(tokens: int, *, seconds: float, clients: int) -> Measured:
 
 
 def reading_us(tokens: int) -> float:
-    """Microseconds that replay's own code takes for a group: the least of many times."""
+    """Return the microseconds of replay's own code for a group: the least of many measurements."""
     payload, seconds = template(tokens), []
     for _ in range(READINGS):
         began = time.perf_counter()
@@ -213,7 +213,7 @@ def reading_us(tokens: int) -> float:
 
 
 def cpu_seconds(server: psutil.Process) -> float:
-    """CPU time so far of a server, of its children, and of this process."""
+    """Return the CPU time so far of a server, its children, and this process."""
     processes = [psutil.Process(), server, *server.children(recursive=True)]
     return sum(sum(each.cpu_times()[:2]) for each in processes)
 
@@ -237,7 +237,7 @@ async def measure_memory(groups: int, *, clients: int) -> list[float]:
 
 @asynccontextmanager
 async def loaded(tokens: int) -> AsyncIterator[tuple[Load, psutil.Process]]:
-    """A replay with a learner and leases at hand, and its process."""
+    """Start a replay with a learner and a stock of leases; yield the load and the process."""
     with tempfile.TemporaryDirectory() as folder, replay(Path(folder)) as (address, process):
         async with open_channel(address, RpcConfig()) as channel:
             load = Load(ReplayStub(channel), tokens)
@@ -251,7 +251,7 @@ async def loaded(tokens: int) -> AsyncIterator[tuple[Load, psutil.Process]]:
 
 
 async def closed_loop(call: Callable[[], Awaitable[None]], *, seconds: float, clients: int) -> float:
-    """Calls a second with `clients` always under way."""
+    """Return the calls a second of `clients` concurrent callers."""
     deadline = time.monotonic() + seconds
 
     async def one_client() -> int:
@@ -267,7 +267,7 @@ async def closed_loop(call: Callable[[], Awaitable[None]], *, seconds: float, cl
 
 
 async def open_loop(call: Callable[[], Awaitable[None]], *, seconds: float, rate: float) -> list[float]:
-    """Seconds of each call, made at `rate` a second at random (Poisson) times."""
+    """Return the seconds of each call, at `rate` calls a second at random (Poisson) times."""
     loop = asyncio.get_running_loop()
     waited: list[float] = []
 
@@ -285,7 +285,7 @@ async def open_loop(call: Callable[[], Awaitable[None]], *, seconds: float, rate
 
 
 async def echo_rate(payload: bytes, *, clients: int) -> tuple[float, float]:
-    """Groups a second that a server sends back, and the CPU milliseconds of each."""
+    """Return the groups a second that a server echoes, and the CPU milliseconds of each."""
     with tempfile.TemporaryDirectory() as folder:
         ready = Path(folder) / "ready.json"
         program = Path(__file__).parent / "bare.py"
@@ -303,11 +303,11 @@ async def echo_rate(payload: bytes, *, clients: int) -> tuple[float, float]:
 
 @contextmanager
 def replay(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A replay of its own Redis, as a process; its address."""
+    """Start a replay with its own Redis as a process, and yield its address."""
     config, ready = folder / "run.yaml", folder / "ready.json"
     run = {
         "run_dir": str(folder),
-        "algorithm": GRPO,  # no filter: every group that is inserted can be sampled
+        "algorithm": GRPO,  # without a filter every inserted group can be trained on
         "staleness": {"pipeline_depth": PIPELINE_DEPTH, "max_staleness": 8},
         "learner": {"groups_per_step": GROUPS_PER_STEP},
         "rollout": {"group_size": GROUP_SIZE},
@@ -320,7 +320,7 @@ def replay(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
 
 @contextmanager
 def process(arguments: list[str], ready: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A program, and the address that it writes into its ready file. Errors: RuntimeError when it ends."""
+    """Start a program; yield it with the address from its ready file. Errors: RuntimeError if it ends."""
     child = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + START_SECONDS
     try:
@@ -338,7 +338,7 @@ def process(arguments: list[str], ready: Path) -> Iterator[tuple[str, psutil.Pro
 
 
 def template(tokens: int) -> bytes:
-    """A group without a name, as bytes."""
+    """Return an encoded group without an id."""
     source = random.Random(1)
     completions = [
         types.Completion(

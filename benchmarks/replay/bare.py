@@ -1,4 +1,4 @@
-"""A server that sends each group back and does nothing else: what gRPC alone takes.
+"""A server that only echoes each group, to measure gRPC alone.
 
 python -m benchmarks.replay.bare READY_FILE
 """
@@ -17,7 +17,7 @@ ECHO = "/bare.Replay/Echo"
 
 
 async def echo(request: bytes, context: Any) -> bytes:
-    """The same bytes."""
+    """Return the same bytes."""
     return request
 
 

@@ -1,10 +1,10 @@
-"""Accuracy against staleness: the same samples, trained on fresh or several versions late.
+"""Accuracy by staleness: the same samples, trained on at once or several versions later.
 
     python -m benchmarks.staleness_quality [--steps N] [--seeds 0 1 2] [--depths 0 2 4 8] [--objectives ...]
                                            [--learning-rate X] [--groups N] [--results FILE]
 
 The learner is the real one (learner/training/step.py), and so are the task and the rewards; the model is
-cold-started by `slipstream warmup`, and kept. The engine is a sampler in this process, and the circle is a
+cold-started by `slipstream warmup`, and kept. The engine is a sampler in this process, and replay is a
 queue: the batch that is trained on at version v was sampled by version max(0, v - depth), the age at which
 pipeline_depth holds the mean in a run. That isolates age. Left out are completions whose tokens are of
 several versions, the spread of ages within a batch, and the difference between the engine's arithmetic and
@@ -51,14 +51,14 @@ OBJECTIVES: Mapping[str, Job] = {
     "sapo": {"objective": {"kind": "sapo", "tau_pos": 1.0, "tau_neg": 1.05}},
     "pg": {"objective": {"kind": "pg", "allow_uncorrected": True}},
 }
-"""What each has in place of the parts of GRPO."""
+"""The parts of each objective that differ from GRPO."""
 HELD_OUT_SAMPLES = 8
-"""Answers to each held-out prompt, drawn alike before and after every run."""
+"""Answers to each held-out prompt, sampled with the same seeds before and after every run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What distinguishes one run from another."""
+    """The settings in which runs differ."""
 
     objective: str
     depth: int
@@ -68,7 +68,7 @@ class Setting:
     learning_rate: float
 
     def config(self) -> RunConfig:
-        """The job with this objective, age and amount of training."""
+        """Return the job with these settings."""
         changes = {
             "algorithm": {**GRPO, **OBJECTIVES[self.objective]},
             "staleness": {"pipeline_depth": self.depth, "max_staleness": self.depth},
@@ -83,7 +83,7 @@ class Setting:
 
 
 def accuracy(sampler: Sampler, config: RunConfig) -> float:
-    """Share of right answers to all held-out prompts, sampled at the training temperature."""
+    """Return the share of right answers to all held-out prompts, sampled at the training temperature."""
     source = make_source(config.data, seed=config.seed)
     prompts = [source.held_out(index) for index in range(source.held_out_size or config.evaluation.prompts)]
     groups = sampler.groups(prompts, version=0, size=HELD_OUT_SAMPLES, seed=0)
@@ -91,7 +91,7 @@ def accuracy(sampler: Sampler, config: RunConfig) -> float:
 
 
 def run(setting: Setting, model: Path) -> dict[str, Any]:
-    """One run, from the cold-started model to its row of the results."""
+    """Run the training of a setting, and return its row of the results."""
     began, config = time.monotonic(), setting.config()
     policy, sampler = cold_started(model, config)
     trained = train(TrainingStep(policy, config), sampler, config, depth=setting.depth, seed=setting.seed)
@@ -100,7 +100,7 @@ def run(setting: Setting, model: Path) -> dict[str, Any]:
 
 
 def read(results: Path) -> list[dict[str, Any]]:
-    """The finished runs of a results file, each setting once; none when there is no file."""
+    """Return the finished runs of a results file, each setting once; none without a file."""
     if not results.exists():
         return []
     rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
@@ -108,18 +108,18 @@ def read(results: Path) -> list[dict[str, Any]]:
 
 
 def setting_of(row: Mapping[str, Any]) -> Setting:
-    """What a row of the results is a run of."""
+    """Return the setting of a row of the results."""
     return Setting(**{field.name: row[field.name] for field in fields(Setting)})
 
 
 def missing(settings: Sequence[Setting], rows: Sequence[Mapping[str, Any]]) -> list[Setting]:
-    """The settings that have no row yet."""
+    """Return the settings without a row."""
     done = {setting_of(row) for row in rows}
     return [setting for setting in settings if setting not in done]
 
 
 def complete(settings: Sequence[Setting], results: Path, model: Path) -> None:
-    """Do the runs that are missing, and append each to the results file when it has ended."""
+    """Run the missing settings, and append each result to the results file."""
     if not missing(settings, read(results)):
         return
     results.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Do the runs that are missing, and print the table of all there are."""
+    """Run the missing settings, and print the table of all results."""
     arguments = _arguments()
     torch.set_num_threads(arguments.threads)
     without_progress_bars()

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def report(rows: Sequence[Mapping[str, Any]], objectives: Sequence[str]) -> str:
-    """A table for each learning rate and amount of training that the rows have, objectives in this order."""
+    """Return a table for each learning rate and amount of training, with the objectives in this order."""
     kinds = sorted({_kind(row) for row in rows})
     return "\n\n".join(_section([row for row in rows if _kind(row) == kind], objectives) for kind in kinds)
 
@@ -37,7 +37,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _accuracy(rows: Sequence[Mapping[str, Any]], *, seeds: int) -> str:
-    """Mean and standard deviation over the seeds, in percent; how many there are, where some are missing."""
+    """Return mean and standard deviation over the seeds in percent, and their number if some are missing."""
     if not rows:
         return "–"
     values = [100 * row["after"] for row in rows]
@@ -47,7 +47,7 @@ def _accuracy(rows: Sequence[Mapping[str, Any]], *, seeds: int) -> str:
 
 
 def _bounded(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Share of trained tokens on which the objective's band took effect, at either end."""
+    """Return the share of trained tokens that the objective clips, at either end."""
     if not rows:
         return "–"
     return f"{statistics.fmean(row['clip_fraction_low'] + row['clip_fraction_high'] for row in rows):.1%}"

@@ -1,4 +1,4 @@
-"""How many completions a second the verifier scores, and how long a group waits at half of that.
+"""The completions a second that the verifier scores, and the latency of a group at half of that rate.
 
     python -m benchmarks.verifier [--seconds S] [--clients N] [KIND ...]
 
@@ -6,7 +6,7 @@ A verifier as a process of its own and a load generator, which share the machine
 of 8. First a closed loop, in which `--clients` groups are always under way, finds the rate at saturation;
 then an open loop sends groups at half of it at random times, whether or not earlier ones have come back, and
 the time of a group counts from the moment that it should have been sent. Answers differ from group to group,
-so that the verifier's memory of verdicts is of no help. `bare` is a server that scores nothing: the limit.
+so that the verifier's cache of verdicts has no effect. `bare` is a server that scores nothing: the limit.
 """
 
 import argparse
@@ -40,7 +40,7 @@ WARM_UP_SECONDS = 1.0
 MILLISECONDS = 1000
 Score = Callable[[pb.ScoreRequest], Awaitable[pb.ScoreResponse]]
 Form = tuple[Callable[[int], str], Callable[[int, int], str]]
-"""How a number's ground truth is written, and how an answer is, by the number and a factor."""
+"""Returns the notation of the ground truth of a number, and that of an answer, by the number and a factor."""
 WHOLE: Form = (lambda n: f"{n}", lambda n, k: f"\\frac{{{k * n}}}{{{k}}}")
 FRACTION: Form = (lambda n: f"\\frac{{{n}}}{{7}}", lambda n, k: f"{k * n}/{7 * k}")
 DECIMAL: Form = (lambda n: f"{n}.5", lambda n, k: f"\\frac{{{k * (2 * n + 1)}}}{{{2 * k}}}")
@@ -51,65 +51,65 @@ FORMS = (WHOLE, FRACTION, WHOLE, DECIMAL, WHOLE, SURD, WHOLE, CIRCLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One kind of reward under load: its configuration, its requests, and what the project asks of it."""
+    """The load of a kind of reward: its configuration, its requests, and its targets."""
 
     reward: Mapping[str, Any]
     request: Callable[[int], tuple[pb.ScoreRequest, list[float]]]
-    """The request of a number, and the scores that are right."""
+    """Returns the request of a number, and the expected scores."""
     data: Mapping[str, Any] = field(default_factory=lambda: {"kind": "addition"})
-    """A task that this reward can judge, as the configuration wants one."""
+    """A task that this reward can score, for the configuration."""
     least_rate: float | None = None
-    """Completions a second at saturation."""
+    """The target of completions a second at saturation."""
     most_p99_ms: float | None = 50.0
-    """99th percentile of the time of a group at half of that."""
+    """The target of the 99th percentile of the time of a group at half of that rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one kind reached."""
+    """The measurements of a kind."""
 
     rate: float
     offered: float
     seconds: list[float] = field(repr=False)
 
     def percentile_ms(self, percent: int) -> float:
-        """Of the times of the groups at half load."""
+        """Return a percentile of the times of groups at half load."""
         return statistics.quantiles(self.seconds, n=100, method="inclusive")[percent - 1] * MILLISECONDS
 
 
 def addition(number: int) -> tuple[pb.ScoreRequest, list[float]]:
-    """A sum, and answers of which every second one is right."""
+    """Return a sum, and answers of which every second one is right."""
     left, right = random.randrange(10, 100), number
     texts = [str(left + right + shift % 2) for shift in range(GROUP_SIZE)]
     return _request(f"{left}+{right}=", str(left + right), texts), [1.0, 0.0] * (GROUP_SIZE // 2)
 
 
 def puzzle(number: int) -> tuple[pb.ScoreRequest, list[float]]:
-    """A countdown puzzle, and expressions of which every second one is right."""
+    """Return a countdown puzzle, and expressions of which every second one is right."""
     texts = [f"({number}{'+' if shift % 2 else '*'}1)+0*{shift + 2}" for shift in range(GROUP_SIZE)]
     numbers = " ".join(map(str, (number, *range(GROUP_SIZE + 2))))
     return _request("?", str(number), texts, numbers=numbers), [1.0, 0.0] * (GROUP_SIZE // 2)
 
 
 def tagged(number: int) -> tuple[pb.ScoreRequest, list[float]]:
-    """Answers of a few sentences, every second one of which is in its tags."""
+    """Return answers of a few sentences; every second one has the required tags."""
     thought = f"first {number}, then " * 20
     texts = [f"<think>{thought}{shift}</think>{'<answer>' * (1 - shift % 2)}4</answer>" for shift in range(8)]
     return _request("?", "4", texts), [1.0, 0.0] * (GROUP_SIZE // 2)
 
 
 def mathematics(number: int) -> tuple[pb.ScoreRequest, list[float]]:
-    """By turns the forms below, of which half are whole numbers; no answer is written as the truth is."""
+    """Return requests of the forms below in turns, half of them integers; answers have another notation."""
     return _forms(FORMS[number % len(FORMS)], number % 9_000 + 2)
 
 
 def algebra(number: int) -> tuple[pb.ScoreRequest, list[float]]:
-    """Surds: every answer takes the parser and the algebra."""
+    """Return requests with surds, whose answers need the parser and computer algebra."""
     return _forms(SURD, number % 9_000 + 2)
 
 
 def program(number: int) -> tuple[pb.ScoreRequest, list[float]]:
-    """A sum to be read and printed, and programs of which every second one is right."""
+    """Return a task of reading and printing a sum, and programs of which every second one is right."""
     texts = [
         f"```python\na, b = map(int, input().split())\nprint(a + b + {shift % 2})  # {number}.{shift}\n```"
         for shift in range(GROUP_SIZE)
@@ -119,7 +119,7 @@ def program(number: int) -> tuple[pb.ScoreRequest, list[float]]:
 
 
 def _forms(form: Form, size: int) -> tuple[pb.ScoreRequest, list[float]]:
-    """A truth, and eight writings of it and of its successor by turns."""
+    """Return a ground truth, and eight notations of it and of its successor in turns."""
     truth, write = form
     texts = [f"so \\boxed{{{write(size + shift % 2, shift + 2)}}}" for shift in range(GROUP_SIZE)]
     return _request("?", truth(size), texts), [1.0, 0.0] * (GROUP_SIZE // 2)
@@ -134,7 +134,7 @@ def _request(text: str, answer: str, texts: list[str], **fields: str) -> pb.Scor
 
 BARE = "bare"
 UNIT = "exact_match"
-"""What the rates of the others are set in ratio to."""
+"""The kind to which the rates of the others are related."""
 LOADS: Mapping[str, Load] = {
     BARE: Load(reward={}, request=addition, most_p99_ms=None),
     "exact_match": Load(reward={}, request=addition, least_rate=8_000),
@@ -143,7 +143,7 @@ LOADS: Mapping[str, Load] = {
         reward={"pattern": r"<think>.*</think><answer>[^<>]*</answer>"},
         request=tagged,
     ),
-    "math": Load(reward={"computed": False}, request=mathematics, least_rate=500),  # 84/2 is 42 there
+    "math": Load(reward={"computed": False}, request=mathematics, least_rate=500),  # 84/2 counts as 42
     "math_algebra": Load(reward={"kind": "math", "computed": False}, request=algebra, most_p99_ms=None),
     "code_tests": Load(reward={}, request=program, least_rate=60, most_p99_ms=None),
     "custom": Load(
@@ -155,7 +155,7 @@ LOADS: Mapping[str, Load] = {
 
 
 def main() -> None:
-    """Measure the kinds that are asked for, and print them beside their targets."""
+    """Measure the selected kinds, and print the results with their targets."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(LOADS)}; all by default")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each loop")
@@ -178,7 +178,7 @@ def main() -> None:
 
 
 def line(kind: str, measurement: Measured) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     load = LOADS[kind]
     rate = "" if load.least_rate is None else f"≥ {load.least_rate:,.0f}"
     p99 = "" if load.most_p99_ms is None else f"≤ {load.most_p99_ms:g}"
@@ -187,7 +187,7 @@ def line(kind: str, measurement: Measured) -> str:
 
 
 async def measure(kind: str, *, seconds: float, clients: int) -> Measured:
-    """Both loops on a verifier of this one reward. Errors: AssertionError for a wrong score."""
+    """Measure both loops on a verifier with this reward. Errors: AssertionError for a wrong score."""
     load = LOADS[kind]
     numbers = count(1)
     with tempfile.TemporaryDirectory() as folder, Verifier(Path(folder), kind, load) as address:
@@ -202,7 +202,7 @@ async def measure(kind: str, *, seconds: float, clients: int) -> Measured:
 async def closed_loop(
     load: Load, score: Score, numbers: Iterator[int], *, seconds: float, clients: int
 ) -> float:
-    """Completions a second with `clients` groups always under way."""
+    """Return the completions a second with `clients` concurrent groups."""
     deadline = time.monotonic() + seconds
 
     async def one_client() -> int:
@@ -220,7 +220,7 @@ async def closed_loop(
 async def open_loop(
     load: Load, score: Score, numbers: Iterator[int], *, seconds: float, rate: float
 ) -> list[float]:
-    """Seconds of each group, sent at `rate` completions a second at random (Poisson) times."""
+    """Return the seconds of each group, sent at `rate` completions a second at random (Poisson) times."""
     loop = asyncio.get_running_loop()
     waited: list[float] = []
 
@@ -238,7 +238,7 @@ async def open_loop(
 
 
 async def checked(load: Load, score: Score, number: int) -> None:
-    """Score one group, and see that the scores are right."""
+    """Score one group, and check the scores."""
     request, right = load.request(number)
     response = await score(request)
     values = [vector.rewards[0].value for vector in response.vectors]
@@ -247,14 +247,14 @@ async def checked(load: Load, score: Score, number: int) -> None:
 
 @asynccontextmanager
 async def client(address: str) -> AsyncIterator[Score]:
-    """A client of a verifier, as rollouts are."""
+    """Return a client of a verifier, as actors have."""
     async with open_channel(address, RpcConfig()) as channel:
         stub = VerifierStub(channel)
         yield lambda request: stub.Score(request, timeout=60)
 
 
 class Verifier:
-    """A verifier of one reward, as a process; the context is its address."""
+    """A verifier with one reward, as a process; the context yields its address."""
 
     def __init__(self, folder: Path, kind: str, load: Load) -> None:
         self._ready = folder / "ready.json"

@@ -1,4 +1,4 @@
-"""A verifier that scores by turns and looks at no answer: what gRPC alone takes.
+"""A verifier that scores without reading the answers, to measure gRPC alone.
 
 python -m benchmarks.verifier.bare READY_FILE
 """
@@ -17,10 +17,10 @@ from slipstream.v1.verifier_pb2_grpc import VerifierServicer, add_VerifierServic
 
 
 class Bare(VerifierServicer):
-    """Scores 1 and 0 by turns."""
+    """Scores 1 and 0 in turns."""
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
-        """A vector an answer."""
+        """Return a vector for each answer."""
         vectors = [
             pb.RewardVector(
                 rewards=[types.Reward(name="bare", value=1.0 - place % 2, outcome=types.OUTCOME_SCORE)]

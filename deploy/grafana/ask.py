@@ -22,12 +22,12 @@ class Series:
 
 def fill_in(expr: str, variables: Mapping[str, str]) -> str:
     """Return the expression with a value for every `$name`. Errors: KeyError for a name without a value."""
-    return re.sub(r"\$([a-z_]\w*)", lambda found: variables[found[1]], expr)
+    return re.sub(r"\$([a-z_]\w*)", lambda match: variables[match[1]], expr)
 
 
 def legend(template: str, series: Series) -> str:
     """Return the legend of a series, as in Grafana. Errors: KeyError for a label that the series lacks."""
-    return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda found: series.labels[found[1]], template)
+    return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda match: series.labels[match[1]], template)
 
 
 def panels_of(board: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -39,12 +39,12 @@ def ask(url: str, expr: str, *, start: float, end: float, step: float) -> list[S
     """Return the series of a range query. Errors: OSError, also for an expression that Prometheus refuses."""
     query = urlencode({"query": expr, "start": start, "end": end, "step": step})
     with urlopen(f"{url}/api/v1/query_range?{query}", timeout=TIMEOUT_SECONDS) as response:
-        found = json.load(response)["data"]["result"]
+        results = json.load(response)["data"]["result"]
     return [
         Series(
             labels=one["metric"],
             times=[float(time) for time, _ in one["values"]],
             values=[float(value) for _, value in one["values"]],
         )
-        for one in found
+        for one in results
     ]

@@ -88,18 +88,18 @@ def _number(title: str) -> int:
 
 
 def _variables(board: Board) -> list[Any]:
-    found: list[Any] = [
+    variables: list[Any] = [
         builders.DatasourceVariable("datasource").label("Data source").type("prometheus"),
         _choice("namespace", "label_values(slipstream_announced_version, namespace)"),
         _choice("release", f"label_values({RELEASES}, release)"),
     ]
     if board.rollouts:
-        found += [
+        variables += [
             _several("pool", f"label_values({ROLLOUTS}}}, pool)"),
             _several("pod", f'label_values({ROLLOUTS}, pool=~"$pool"}}, pod)'),
         ]
     if board.steps:
-        found.append(
+        variables.append(
             builders.IntervalVariable("window")
             .label("Averaged over")
             .description("Window for metrics that the learner counts once per step; choose several steps.")
@@ -109,7 +109,7 @@ def _variables(board: Board) -> list[Any]:
             .step_count(60)
             .current(dashboard.VariableOption(text="auto", value="$__auto_interval_window", selected=True))
         )
-    return found
+    return variables
 
 
 def _choice(name: str, query: str) -> Any:

@@ -1,4 +1,4 @@
-"""Draws panels from the answers to their queries for the docs, with one function for each kind of panel."""
+"""Draw panels from the results of their queries, for the docs; one function for each kind of panel."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +75,7 @@ def _stack(axes: Any, named: Sequence[tuple[str, Series]], fixed: Mapping[str, s
 def _bounds(axes: Any, panel: Mapping[str, Any], custom: Mapping[str, Any]) -> None:
     low, high = axes.get_ylim()
     low, high = min(low, custom.get("axisSoftMin", low)), max(high, custom.get("axisSoftMax", high))
-    axes.set_ylim(low, high + 0.2 * (high - low))  # room for the names of the lines
+    axes.set_ylim(low, high + 0.2 * (high - low))  # space for the legend
     for step in panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", []):
         if step["value"] is not None and step["value"] < axes.get_ylim()[1]:
             axes.axhline(step["value"], color=COLORS[step["color"]], lw=0.8, ls="--")

@@ -1,4 +1,4 @@
-"""Fleet: what the rollouts and the actors are doing, how fast, and what they wait for."""
+"""Fleet: the states of rollouts and actors, their speed, and their waits."""
 
 from board import Board, Row
 from limits import limit

@@ -31,20 +31,20 @@ INSERTED = largest("ledger_groups", 'state="inserted"')
 
 
 def by_age(title: str, description: str, name: str, *, unit: str = "short", width: int = 8) -> Panel:
-    """A gauge of the loss, a line for each age of the tokens."""
+    """Return a panel of a gauge of the loss, with a line for each age of the tokens."""
     query = Query(expr=token_mean(name, by="staleness"), legend="age {{staleness}}")
     low, high = (0, 1) if unit == "percentunit" else (None, None)
     return lines(title, description, query, unit=unit, width=width, low=low, high=high)
 
 
-def effective_by_age(title: str, description: str, name: str, whole: Query) -> Panel:
-    """Effective sample size of a weight of the tokens, a line for each age, and one for the whole step."""
+def effective_by_age(title: str, description: str, name: str, all_tokens: Query) -> Panel:
+    """Return a panel of the effective sample size of a weight, by age and for all tokens."""
     query = Query(expr=effective_share(name, by="staleness"), legend="age {{staleness}}")
-    return lines(title, description, query, whole, unit="percentunit", low=0, high=1)
+    return lines(title, description, query, all_tokens, unit="percentunit", low=0, high=1)
 
 
 def share_by_age(title: str, description: str, name: str, *, width: int = 8) -> Panel:
-    """A share of the trained tokens, a line for each age."""
+    """Return a panel of a share of the trained tokens, with a line for each age."""
     query = Query(expr=token_share(name, by="staleness"), legend="age {{staleness}}")
     return lines(title, description, query, unit="percentunit", width=width, low=0)
 

@@ -1,4 +1,4 @@
-"""The kinds of panel that the dashboards are made of, on the builders of grafana-foundation-sdk."""
+"""The kinds of panels of the dashboards, with the builders of grafana-foundation-sdk."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Draws the dashboards from a Prometheus, for documents: no Grafana, only the panels' own queries and layout.
+"""Draw the dashboards from the data of a Prometheus, for documents, by the queries and the layout of panels.
 
 python deploy/grafana/preview.py URL --namespace NS --release NAME --minutes 30 --output docs/dashboards
 """
@@ -21,7 +21,7 @@ WIDTH_INCHES, INCHES_A_UNIT, DOTS_AN_INCH = 16.0, 0.27, 80
 POINTS = 240
 INTERVAL_SECONDS = 15.0
 LEFT, RIGHT, BELOW, ABOVE = 0.035, 0.01, 0.75, 0.95
-"""Room around the axes of a panel: shares of the width, and units of height."""
+"""The margins of the axes of a panel: shares of the width, and units of height."""
 
 
 def main() -> None:
@@ -33,28 +33,28 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="what to show, up to now")
     parser.add_argument("--scrape-seconds", type=float, default=INTERVAL_SECONDS, help="between two scrapes")
     parser.add_argument("--output", type=Path, required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     matplotlib.use("Agg")
-    step = max(given.minutes * 60 / POINTS, 1.0)
+    step = max(options.minutes * 60 / POINTS, 1.0)
     variables = {
-        **{"namespace": given.namespace, "release": given.release, "pool": ".*", "pod": ".*"},
+        **{"namespace": options.namespace, "release": options.release, "pool": ".*", "pod": ".*"},
         **{"window": f"{max(60, round(10 * step))}s"},
-        "__rate_interval": f"{max(4 * given.scrape_seconds, step + given.scrape_seconds):.0f}s",
+        "__rate_interval": f"{max(4 * options.scrape_seconds, step + options.scrape_seconds):.0f}s",
     }
-    given.output.mkdir(parents=True, exist_ok=True)
+    options.output.mkdir(parents=True, exist_ok=True)
     for file in sorted(FOLDER.glob("*.json")):
         end = time.time()
         picture = paint(
             json.loads(file.read_text()),
             lambda expr, end=end: ask(
-                given.url, fill_in(expr, variables), start=end - given.minutes * 60, end=end, step=step
+                options.url, fill_in(expr, variables), start=end - options.minutes * 60, end=end, step=step
             ),
         )
-        picture.save(given.output / f"{file.stem}.png", optimize=True)
+        picture.save(options.output / f"{file.stem}.png", optimize=True)
 
 
 def paint(board: Mapping[str, Any], answer: Any) -> Image.Image:
-    """A whole dashboard; `answer` gives the series of an expression."""
+    """Return the image of a dashboard; `answer` returns the series of an expression."""
     from matplotlib.figure import Figure
 
     units = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"]) + 1

@@ -21,7 +21,7 @@ def convert(output: Path) -> None:
     """Write the model and its tokenizer. Errors: OSError without the package."""
     source = _folder()
     loaded = LlamaForCausalLM.from_pretrained(source, gguf_file=FILE)
-    # A model that transformers knows to come from a GGUF file refuses to be saved: fill a new one.
+    # transformers refuses to save a model that was loaded from a GGUF file: copy its weights into a new one.
     settings = {key: value for key, value in loaded.config.to_dict().items() if key not in QUANTISED}
     model = LlamaForCausalLM(LlamaConfig(**settings)).float()
     model.load_state_dict(loaded.state_dict())
@@ -31,7 +31,7 @@ def convert(output: Path) -> None:
 
 
 def _folder() -> Path:
-    """Where the package is; it is found without being imported, because it imports what is not installed."""
+    """Return the folder of the package without an import, which would need missing packages."""
     spec = importlib.util.find_spec(PACKAGE)
     for folder in spec.submodule_search_locations or () if spec else ():
         if (Path(folder) / FILE).is_file():

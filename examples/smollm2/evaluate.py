@@ -23,7 +23,7 @@ GREEDY = {"do_sample": False}
 
 
 def answers(model: Any, tokenizer: Any, rows: list[dict[str, Any]], how: dict[str, Any]) -> list[str]:
-    """The text of an answer to each row."""
+    """Return the text of an answer to each row."""
     texts: list[str] = []
     for start in range(0, len(rows), BATCH):
         batch = tokenizer.apply_chat_template(

@@ -42,10 +42,10 @@ def _row(question: Question, shown: dict[str, list[Question]], random: Random) -
 
 
 def _other(questions: Sequence[Question], question: Question, random: Random) -> Question:
-    """One with another answer."""
-    while _answer(found := random.choice(questions)) == _answer(question):
+    """Return a question with another answer."""
+    while _answer(other := random.choice(questions)) == _answer(question):
         pass
-    return found
+    return other
 
 
 def _text(question: Question) -> str:

@@ -1,4 +1,4 @@
-"""Small templates that do what those of the families of models do, and a tokenizer of bytes for them."""
+"""Small chat templates that behave like those of families of models, and a tokenizer of bytes for them."""
 
 from functools import cache
 
@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 CHATML = """\
 {%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
-"""SmolLM2, without its standing system message; no tools."""
+"""The template of SmolLM2, without its default system message; it has no tools."""
 
 QWEN25 = """\
 {%- if tools %}<|im_start|>system
@@ -56,7 +56,7 @@ QWEN3 = """\
 {%- else %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
-"""Thoughts before the last message of the user are dropped; the last turn always has some."""
+"""It drops thoughts before the last message of the user; the last turn always has thoughts."""
 
 LLAMA3 = """\
 {{- bos_token }}
@@ -109,7 +109,7 @@ SPECIAL = (
     *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
 )
 PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")
-"""Tokens of their own that are not special, as in Qwen3."""
+"""Single tokens that are not special, as in Qwen3."""
 MERGES = [("Ċ", "Ċ"), ("Ġ", "Ġ"), ("a", "b"), ("}", "Ċ"), (".", "Ċ"), ("Ċ", "Ġ")]
 
 TEMPLATES = {
@@ -119,7 +119,7 @@ TEMPLATES = {
     "llama": (LLAMA3, "<|eot_id|>"),
     "mistral": (MISTRAL, "</s>"),
 }
-"""Template and end of the sequence, by family."""
+"""The template and the end-of-sequence token of each family."""
 
 
 def byte_tokens(template: str | None, *, eos: str = "<|im_end|>", context: int = 100_000) -> Tokens:

@@ -35,7 +35,7 @@ class FakePlaces:
         self.capacity = capacity
         self.on_change: Callable[[], None] = lambda: None
         self.min_versions: list[int] = []
-        """The oldest version that each group asked for."""
+        """The least version that each group requested."""
         self.engines_lost: list[int] = []
         """The engines that each group's prompt ended before."""
         self._sampler = sampler

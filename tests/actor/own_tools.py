@@ -1,4 +1,4 @@
-"""Tools of the tests."""
+"""Functions that the tests use as tools."""
 
 import asyncio
 import time
@@ -42,7 +42,7 @@ def stalls() -> str:
 
 
 def long() -> str:
-    """Say much."""
+    """Return a long text."""
     return "x" * 100
 
 
@@ -61,7 +61,7 @@ def variadic(*a: int) -> int:
 
 
 def odd(a: asyncio.Event) -> int:
-    """Take what JSON cannot give."""
+    """Take an argument of a type that JSON lacks."""
     return 0
 
 

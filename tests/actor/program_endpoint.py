@@ -1,4 +1,4 @@
-"""A real endpoint over an engine that is a function of its context, and a tokenizer with a chat template."""
+"""A real endpoint whose engine is a function of its context, and a tokenizer with a chat template."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,7 +28,7 @@ TEMPLATE = """{%- if tools %}tools:{{ tools | tojson }}{{ eos_token }}{% endif %
 {%- for call in message.tool_calls or [] %}<tool_call>{"name": "{{ call.function.name }}", "arguments":
 {{- call.function.arguments | tojson }}}</tool_call>{% endfor %}{{ eos_token }}{% endfor %}
 {%- if add_generation_prompt %}assistant:{% endif %}"""
-"""A template in the form of Hermes, of characters that the tiny tokenizer has."""
+"""A template in the form of Hermes, with only characters of the tiny tokenizer."""
 CONTEXT = 4000
 MOST_TOKENS = 2000
 
@@ -42,7 +42,7 @@ def make_tokens(*, template: str | None = TEMPLATE) -> Tokens:
 
 TOKENS = make_tokens()
 Say = Callable[[str], str]
-"""Returns what the policy answers to the text of its context."""
+"""Maps the text of a context to the answer of the policy."""
 
 
 @dataclass
@@ -70,8 +70,8 @@ class Policy:
             raise
         if self.error is not None:
             raise self.error
-        whole = (*TOKENS.encode_text(self.say(TOKENS.decode_with_special(token_ids))), EOS)
-        turn = turn_of(whole[:max_tokens])
+        sampled = (*TOKENS.encode_text(self.say(TOKENS.decode_with_special(token_ids))), EOS)
+        turn = turn_of(sampled[:max_tokens])
         try:
             self.turns.append(turn if watch is None else await self._read(turn, watch))
         except asyncio.CancelledError:
@@ -104,7 +104,7 @@ def turn_of(token_ids: tuple[int, ...]) -> Turn:
 
 
 def bounds(**changed: Any) -> EpisodeBounds:
-    """Return bounds that no test reaches by accident."""
+    """Return bounds that no test reaches unintentionally."""
     usual = {"max_tokens": MOST_TOKENS, "context_tokens": CONTEXT, "max_segments": 50, "max_turns": 500}
     return EpisodeBounds(**{**usual, **changed})
 

@@ -36,7 +36,7 @@ def logprob(token: int) -> float:
 
 
 def answer(prompt: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """Return the whole answer to a prompt: it ends with STOP, or after `most` tokens."""
+    """Return the complete answer to a prompt: it ends with STOP, or after `most` tokens."""
     tokens: tuple[int, ...] = ()
     while len(tokens) < most and (not tokens or tokens[-1] != STOP):
         tokens += (next_token(prompt + tokens),)
@@ -133,7 +133,7 @@ class RolloutServer:
         self.served.serve(version)
 
     async def kill(self) -> None:
-        """End without a word."""
+        """End without a message."""
         await self.server.stop(grace=0)
 
     def freeze(self) -> None:

@@ -269,7 +269,7 @@ async def test_without_a_verifier_completions_are_withheld_and_never_score_zero(
 
 
 @scenario
-async def test_a_verifier_that_comes_back_scores_everything() -> None:
+async def test_a_verifier_that_is_reachable_again_scores_everything() -> None:
     async with start_actor([lease(0)]) as rig:
         rig.verifier.refusals += [UNAVAILABLE, UNAVAILABLE]
         await until(lambda: rig.replay.inserted)
@@ -308,7 +308,7 @@ async def test_a_verifier_that_refuses_the_caller_loses_the_group_and_nothing_el
 
 
 @scenario
-async def test_an_insert_is_repeated_while_replay_is_away() -> None:
+async def test_an_insert_is_retried_while_replay_is_unreachable() -> None:
     async with start_actor([lease(0)]) as rig:
         rig.replay.refusals["insert"] = [UNAVAILABLE, UNAVAILABLE]
         await until(lambda: rig.replay.inserted)
@@ -316,14 +316,14 @@ async def test_an_insert_is_repeated_while_replay_is_away() -> None:
 
 
 @scenario
-async def test_leasing_goes_on_after_replay_was_away() -> None:
+async def test_leasing_continues_after_replay_was_unreachable() -> None:
     async with start_actor([lease(0)]) as rig:
         rig.replay.refusals["lease"] = [UNAVAILABLE]
         await until(lambda: rig.replay.inserted)
 
 
 @scenario
-async def test_a_group_that_replay_never_takes_is_counted_as_lost() -> None:
+async def test_a_group_that_replay_never_accepts_is_counted_as_lost() -> None:
     async with start_actor([lease(0)], max_groups=1, patience_seconds=0.3) as rig:
         rig.replay.refusals["insert"] = [UNAVAILABLE] * 40
         await until(lambda: metric(rig.metrics, "groups_lost_total", reason="unreachable") == 1)
@@ -397,7 +397,7 @@ async def test_work_on_a_lease_that_is_lost_ends_at_the_next_heartbeat_and_is_no
 
 
 @scenario
-async def test_heartbeats_go_on_during_a_drain() -> None:
+async def test_heartbeats_continue_during_a_drain() -> None:
     async with start_actor([lease(0)], drain_seconds=20, replay={"lease_seconds": 0.2}) as rig:
         gate = rig.engine.hold(ids(0))
         await until(lambda: rig.engine.requests)
@@ -442,7 +442,7 @@ async def test_stopping_returns_unfinished_leases_and_aborts_their_requests() ->
 
 
 @scenario
-async def test_a_stopped_worker_leases_no_more_and_finishes_what_it_holds() -> None:
+async def test_a_stopped_actor_leases_no_more_and_finishes_its_groups() -> None:
     async with start_actor([lease(0), lease(1)], max_groups=1, drain_seconds=20) as rig:
         gate = rig.engine.hold(ids(0))
         await until(lambda: rig.engine.requests)
@@ -506,7 +506,7 @@ async def test_an_error_of_a_group_after_the_stop_is_logged(capsys: pytest.Captu
 
 
 @scenario
-async def test_the_actor_stops_also_while_replay_is_away() -> None:
+async def test_the_actor_stops_also_while_replay_is_unreachable() -> None:
     async with start_actor([lease(0)], rpc={"timeout_seconds": 0.4}) as rig:
         rig.engine.hold(ids(0))
         await until(lambda: rig.engine.requests)
@@ -516,7 +516,7 @@ async def test_the_actor_stops_also_while_replay_is_away() -> None:
 
 
 @scenario
-async def test_leases_are_returned_to_a_replay_that_is_away_for_a_moment() -> None:
+async def test_leases_are_returned_to_a_replay_that_was_briefly_unreachable() -> None:
     async with start_actor([lease(0)]) as rig:
         rig.engine.hold(ids(0))
         await until(lambda: rig.engine.requests)
@@ -547,7 +547,7 @@ async def test_leases_are_returned_when_the_rollouts_are_lost_during_a_drain() -
 
 
 @scenario
-async def test_a_group_that_lost_all_its_rollouts_is_returned_as_a_fault_and_the_others_go_on() -> None:
+async def test_a_group_that_lost_all_its_rollouts_is_returned_as_a_fault_and_others_continue() -> None:
     async with start_actor([lease(0), lease(1)], max_groups=1) as rig:
         rig.engine.fail("sample", RolloutsLost("the rollouts are gone"))
         await until(lambda: rig.replay.inserted)

@@ -1,4 +1,4 @@
-"""The policy calls tools and reads what they say; a tool's failure is text, and never ends the episode."""
+"""The policy calls tools and reads their results; a failed tool is text, and never ends the episode."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def environment(*names: str, metrics: Metrics | None = None, **more: Any) -> Cha
 
 
 class Printer:
-    """Stands for a verifier: each program prints how many programs ran before it, and itself."""
+    """A fake verifier: each program prints the number of its earlier programs, and its own text."""
 
     async def run(self, request: pb.RunProgramRequest) -> pb.RunProgramResponse:
         if request.code == "lost":
@@ -65,30 +65,30 @@ def resources(metrics: Metrics | None = None) -> ToolResources:
 async def play(
     made: ChatTools, *texts: str, tokens: Tokens = QWEN, **bounds: int
 ) -> tuple[Played, list[str]]:
-    """Play an episode in which the policy says these texts; return it with the texts before each turn."""
-    asked: list[str] = []
+    """Run an episode in which the policy samples these texts; return it with the text before each turn."""
+    contexts: list[str] = []
 
     async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
-        ids = [*tokens.encode_text(texts[len(asked)]), *tokens.encode_text("<|im_end|>")]
-        asked.append(tokens.decode_with_special(token_ids))
+        ids = [*tokens.encode_text(texts[len(contexts)]), *tokens.encode_text("<|im_end|>")]
+        contexts.append(tokens.decode_with_special(token_ids))
         return turn(ids, (3, len(ids)), finish=FinishReason.STOP)
 
     most = EpisodeBounds(**{"max_tokens": 5000, **bounds})
-    return await run_episode(made, prompt(), (1,), sample=sample, tokens=tokens, bounds=most), asked
+    return await run_episode(made, prompt(), (1,), sample=sample, tokens=tokens, bounds=most), contexts
 
 
-def result(asked: list[str]) -> str:
-    """Return what the tool said before the last turn."""
-    return asked[-1].rpartition("<tool_response>\n")[2].partition("\n</tool_response>")[0]
+def result(contexts: list[str]) -> str:
+    """Return the result of the tool before the last turn."""
+    return contexts[-1].rpartition("<tool_response>\n")[2].partition("\n</tool_response>")[0]
 
 
 @scenario
 async def test_the_policy_reads_the_tools_and_the_result_and_its_last_turn_is_the_answer() -> None:
     metrics = Metrics()
     made = environment("calculate", "table", metrics=metrics)
-    played, asked = await play(made, "I ask. " + call("calculate", a=2, b="3", how="times"), "It is 6.")
-    assert '"description": "The first number."' in asked[0]
-    assert result(asked) == "6"
+    played, contexts = await play(made, "I ask. " + call("calculate", a=2, b="3", how="times"), "It is 6.")
+    assert '"description": "The first number."' in contexts[0]
+    assert result(contexts) == "6"
     completion = played.completion
     assert (completion.text, played.turns, played.ending) == ("It is 6.", 2, "finished")
     assert {reward.name: reward.value for reward in completion.rewards} == {
@@ -102,7 +102,7 @@ async def test_the_policy_reads_the_tools_and_the_result_and_its_last_turn_is_th
 
 @scenario
 async def test_a_learner_trains_on_the_sampled_turns_after_the_prompt_with_the_tools() -> None:
-    played, asked = await play(environment("calculate"), call("calculate", a=2, b=3), "5")
+    played, contexts = await play(environment("calculate"), call("calculate", a=2, b=3), "5")
     sent = replace(played.completion, rewards=(Reward(name="r", value=1.0, outcome=Outcome.SCORE),))
     group = Group(
         group_id="g",
@@ -118,7 +118,7 @@ async def test_a_learner_trains_on_the_sampled_turns_after_the_prompt_with_the_t
     )
     (completion,) = received.completions
     before = received.prompt_of(completion)
-    assert QWEN.decode_with_special(before) == asked[0]
+    assert QWEN.decode_with_special(before) == contexts[0]
     sequence = TrainingSequence(prompt_token_ids=before, segment=completion, place=0, group=0)
     row = make_row([sequence], sampled_tokens([sequence]), torch.device("cpu"))
     trained = QWEN.decode_with_special(row.targets_T.tolist())
@@ -128,13 +128,15 @@ async def test_a_learner_trains_on_the_sampled_turns_after_the_prompt_with_the_t
 @scenario
 async def test_calls_of_one_turn_are_answered_in_their_order() -> None:
     made = environment("calculate", "table")
-    _, asked = await play(made, call("table", rows=[1, 2]) + call("calculate", a=1, b=1), "done")
-    said = [part.partition("\n</tool_response>")[0] for part in asked[-1].split("<tool_response>\n")[1:]]
-    assert said == ['{"sum": 3}', "2"]
+    _, contexts = await play(made, call("table", rows=[1, 2]) + call("calculate", a=1, b=1), "done")
+    results = [
+        part.partition("\n</tool_response>")[0] for part in contexts[-1].split("<tool_response>\n")[1:]
+    ]
+    assert results == ['{"sum": 3}', "2"]
 
 
 @pytest.mark.parametrize(
-    ("written", "outcome", "said"),
+    ("written", "outcome", "expected"),
     [
         (call("broken", word="ab"), "failed", "Error: LookupError: no ab"),
         (call("leaves"), "failed", "Error: RuntimeError: SystemExit: 3"),
@@ -150,13 +152,13 @@ async def test_calls_of_one_turn_are_answered_in_their_order() -> None:
         ("<tool_call>{</tool_call>", "unreadable", "Error: the call cannot be read: it is no JSON object"),
     ],
 )
-def test_a_call_that_fails_is_text_and_the_episode_goes_on(written: str, outcome: str, said: str) -> None:
+def test_a_failed_call_is_text_and_the_episode_continues(written: str, outcome: str, expected: str) -> None:
     @scenario
     async def run() -> None:
         metrics = Metrics()
         made = environment("broken", "leaves", "stalls", "hang", metrics=metrics)
-        played, asked = await play(made, written, "well")
-        assert result(asked) == said
+        played, contexts = await play(made, written, "well")
+        assert result(contexts) == expected
         assert (played.ending, played.completion.text) == ("finished", "well")
         assert played.completion.rewards[1].value == 1.0
         tool = "" if outcome in ("unknown", "unreadable") else json.loads(written[12:-13])["name"]
@@ -173,18 +175,18 @@ async def test_programs_of_an_episode_share_their_state_and_no_other_episode_has
     metrics = Metrics()
     made = environment(metrics=metrics, **PYTHON)
     for _ in range(2):
-        _, asked = await play(made, call("python", code="a"), call("python", code="b"), "done")
-        assert '"name": "python"' in asked[0]
-        assert result(asked[:2]) == "0: a"
-        assert result(asked) == "1: b"
+        _, contexts = await play(made, call("python", code="a"), call("python", code="b"), "done")
+        assert '"name": "python"' in contexts[0]
+        assert result(contexts[:2]) == "0: a"
+        assert result(contexts) == "1: b"
     assert metric(metrics, "tool_calls_total", tool="python", outcome="ok") == 4
 
 
 @scenario
-async def test_a_verifier_that_is_away_is_text_and_no_failure_of_the_policy() -> None:
+async def test_an_unreachable_verifier_is_text_and_no_failure_of_the_policy() -> None:
     metrics = Metrics()
-    played, asked = await play(environment(metrics=metrics, **PYTHON), call("python", code="lost"), "well")
-    assert result(asked) == UNAVAILABLE
+    played, contexts = await play(environment(metrics=metrics, **PYTHON), call("python", code="lost"), "well")
+    assert result(contexts) == UNAVAILABLE
     assert {reward.name: reward.value for reward in played.completion.rewards} == {
         "tool_calls": 1.0,
         "failed_tool_calls": 0.0,
@@ -213,8 +215,8 @@ def test_verifiers_get_the_largest_limits_of_the_tools_of_a_run() -> None:
 
 @scenario
 async def test_a_long_result_is_cut_and_says_so() -> None:
-    _, asked = await play(environment("long", output_characters=10), call("long"), "done")
-    assert result(asked) == "xxxxxxxxxx\n[cut: 90 more characters]"
+    _, contexts = await play(environment("long", output_characters=10), call("long"), "done")
+    assert result(contexts) == "xxxxxxxxxx\n[cut: 90 more characters]"
 
 
 @scenario
@@ -225,7 +227,7 @@ async def test_an_episode_that_has_all_its_turns_is_scored_by_its_last_turn() ->
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reason"),
     [
         ("untyped", "the parameter `a` of untyped has no type; annotate it, for example `a: int`"),
         ("undescribed", "undescribed has no docstring; write in it what the tool does"),
@@ -235,11 +237,11 @@ async def test_an_episode_that_has_all_its_turns_is_scored_by_its_last_turn() ->
         ("VALUE", "but a value of the type int"),
     ],
 )
-def test_a_function_without_a_schema_is_refused_with_the_key_and_the_remedy(name: str, said: str) -> None:
+def test_a_function_without_a_schema_is_refused_with_the_key_and_the_remedy(name: str, reason: str) -> None:
     with pytest.raises(EnvironmentUnusable) as raised:
         environment("calculate", name)
     assert raised.value.problem.key == "data.environment.tools.1.function"
-    assert said in str(raised.value.problem)
+    assert reason in str(raised.value.problem)
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

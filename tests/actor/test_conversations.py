@@ -1,4 +1,4 @@
-"""Requests continue the conversation whose tokens are known, or begin one of their own."""
+"""A request continues a conversation with its tokens, or begins a new one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ CALL = '<tool_call>{"name": "lookup", "arguments": {"word": "ab"}}</tool_call>'
 
 
 class Policy:
-    """Says the given texts in turn, and keeps the tokens before each."""
+    """Samples the given texts in turn, and records the tokens before each."""
 
     def __init__(self, *texts: str, finish: FinishReason = FinishReason.STOP) -> None:
         self.texts, self.finish = list(texts), finish
@@ -52,8 +52,8 @@ async def test_a_continued_conversation_keeps_its_tokens() -> None:
     policy = Policy("one", "two")
     talk, episode = start(policy)
     first = await talk.complete([user("a")])
-    asked = [user("a"), Message(role="assistant", content="one \n"), user("b")]
-    second = await talk.complete(asked)
+    messages = [user("a"), Message(role="assistant", content="one \n"), user("b")]
+    second = await talk.complete(messages)
     assert (first.message.content, second.message.content) == ("one", "two")
     assert policy.asked[1][: len(policy.asked[0] + policy.said[0])] == policy.asked[0] + policy.said[0]
     assert policy.asked[1] == ChatTemplate(TOKENS).render([user("a"), first.message, user("b")])
@@ -63,32 +63,32 @@ async def test_a_continued_conversation_keeps_its_tokens() -> None:
 
 
 @scenario
-async def test_of_two_requests_that_continue_a_turn_the_second_begins_a_segment() -> None:
+async def test_the_second_of_two_requests_that_continue_a_turn_begins_a_segment() -> None:
     policy = Policy("one", "two", "three")
     talk, episode = start(policy)
     reply = await talk.complete([user("a")])
-    asked = [user("a"), reply.message]
-    await asyncio.gather(talk.complete([*asked, user("b")]), talk.complete([*asked, user("c")]))
+    messages = [user("a"), reply.message]
+    await asyncio.gather(talk.complete([*messages, user("b")]), talk.complete([*messages, user("c")]))
     assert len(episode.segments) == 3
-    assert policy.asked[2] == ChatTemplate(TOKENS).render([*asked, user("c")])
+    assert policy.asked[2] == ChatTemplate(TOKENS).render([*messages, user("c")])
 
 
 @pytest.mark.parametrize("changed", ["message", "tools"])
-def test_another_history_or_other_tools_begin_a_segment(changed: str) -> None:
+def test_a_changed_history_or_changed_tools_begin_a_segment(changed: str) -> None:
     @scenario
     async def run() -> None:
         policy = Policy("one", "two")
         talk, episode = start(policy)
         await talk.complete([user("a")])
-        said = Message(role="assistant", content="one" if changed == "tools" else "another")
-        await talk.complete([user("a"), said, user("b")], [PROBE_TOOL] if changed == "tools" else [])
+        reply = Message(role="assistant", content="one" if changed == "tools" else "another")
+        await talk.complete([user("a"), reply, user("b")], [PROBE_TOOL] if changed == "tools" else [])
         assert len(episode.segments) == 3
 
     run()
 
 
 @scenario
-async def test_a_call_of_a_tool_is_continued_whatever_the_client_made_of_its_json() -> None:
+async def test_a_tool_call_is_continued_also_if_the_client_reformatted_its_json() -> None:
     policy = Policy(f"hm {CALL}", CALL, "well")
     talk, episode = start(policy)
     messages = [user("a")]
@@ -103,7 +103,7 @@ async def test_a_call_of_a_tool_is_continued_whatever_the_client_made_of_its_jso
 
 
 @scenario
-async def test_a_turn_that_was_cut_is_reported_and_continued_behind_its_end() -> None:
+async def test_a_truncated_turn_is_reported_and_continued_after_its_end() -> None:
     policy = Policy("one", "two", finish=FinishReason.LENGTH)
     talk, _ = start(policy)
     reply = await talk.complete([user("a")], max_tokens=3)
@@ -139,10 +139,10 @@ def test_a_conversation_keeps_the_date_of_its_beginning_over_midnight(name: str)
 
 
 @scenario
-async def test_an_observation_without_room_ends_the_episode_and_the_conversation() -> None:
+async def test_an_observation_that_does_not_fit_ends_the_episode_and_the_conversation() -> None:
     talk, episode = start(Policy("one", "two"), tokens=20)
     reply = await talk.complete([user("a")])
-    asked: Sequence[Message] = [user("a"), reply.message, user("long" * 20)]
+    messages: Sequence[Message] = [user("a"), reply.message, user("long" * 20)]
     with pytest.raises(EpisodeFull):
-        await talk.complete(asked)
+        await talk.complete(messages)
     assert episode.full

@@ -32,7 +32,7 @@ class Numbers:
 
 
 class Calculator:
-    """Two turns: what the policy asks is answered with `90 91`, and the policy goes on from there."""
+    """Two turns: the first turn is answered with `90 91`, and the policy samples a second one."""
 
     async def run(self, episode: Episode) -> None:
         await episode.sample()
@@ -71,18 +71,18 @@ async def test_a_single_turn_is_the_turn() -> None:
 
 @scenario
 async def test_two_turns_with_an_observation_between_them_worked_by_hand() -> None:
-    asked: list[tuple[int, ...]] = []
+    contexts: list[tuple[int, ...]] = []
     turns = [
         turn([10, 11, 12], (5, 2), (6, 1), logprob=-1.0),
         turn([20, 21], (6, 1), (8, 1), finish=FinishReason.LENGTH, logprob=-2.0),
     ]
 
     async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
-        asked.append(token_ids)
-        return turns[len(asked) - 1]
+        contexts.append(token_ids)
+        return turns[len(contexts) - 1]
 
     completion = await play(Calculator(), sample)
-    assert asked == [(1, 2), (1, 2, 10, 11, 12, 90, 91)]
+    assert contexts == [(1, 2), (1, 2, 10, 11, 12, 90, 91)]
     assert completion == Completion(
         token_ids=(10, 11, 12, 90, 91, 20, 21),
         logprobs=(-1.0, -1.0, -1.0, 0.0, 0.0, -2.0, -2.0),
@@ -104,7 +104,7 @@ def routed(turn: Turn, tokens: int, expert: int) -> Turn:
 
 @scenario
 async def test_a_token_keeps_the_experts_that_it_was_sampled_with_in_later_turns() -> None:
-    # Prompt of 2 and 3 sampled tokens: experts of 4. The next turn's prompt is 7 long, so it knows 7 + 2 - 1.
+    # A prompt of 2 and 3 sampled tokens have experts for 4; the next turn's prompt is 7 long: 7 + 2 - 1.
     turns = [routed(turn([10, 11, 12], (5, 3)), 4, 1), routed(turn([20, 21], (6, 2)), 8, 2)]
 
     async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
@@ -124,7 +124,7 @@ def test_turns_whose_experts_do_not_fit_together_are_refused() -> None:
 
 
 def with_top(turn: Turn, first: int, top_k: int = 2) -> Turn:
-    """The turn with numbered top logprobs, a byte a number."""
+    """Return the turn with numbered top logprobs, one byte for each number."""
     payload = bytes(range(first, first + 4 * top_k * len(turn.token_ids)))
     return replace(turn, top_logprobs=TopLogprobs(top_k=top_k, ids=payload, logprobs=payload))
 
@@ -149,7 +149,7 @@ def test_turns_whose_top_logprobs_do_not_fit_together_are_refused() -> None:
     episode.add(with_top(turn([1, 2], (2, 2)), 0))
     with pytest.raises(ValueError, match="two turns of one completion have top_k 2 and 3"):
         episode.add(with_top(turn([3], (2, 1)), 0, top_k=3))
-    episode.add(turn([4], (2, 1)))  # without any
+    episode.add(turn([4], (2, 1)))  # without top logprobs
     with pytest.raises(ValueError, match="top logprobs of 2 tokens, and the policy sampled"):
         episode.completion()
 
@@ -168,7 +168,7 @@ def test_an_empty_turn_or_observation_leaves_no_empty_span() -> None:
 
 
 class SubAgents:
-    """Two conversations with prompts of their own at the same time, and one turn after the prompt."""
+    """Two concurrent conversations with their own prompts, and one turn after the prompt."""
 
     async def run(self, episode: Episode) -> None:
         first, second = episode.begin_segment((3,)), episode.begin_segment((4, 4))
@@ -180,11 +180,11 @@ class SubAgents:
 
 @scenario
 async def test_segments_keep_their_prompts_and_tokens_apart() -> None:
-    asked: list[tuple[int, ...]] = []
+    contexts: list[tuple[int, ...]] = []
 
     async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
-        asked.append(token_ids)
-        return turn([sum(token_ids)], (len(asked), 1))
+        contexts.append(token_ids)
+        return turn([sum(token_ids)], (len(contexts), 1))
 
     played = await run_episode(
         SubAgents(),
@@ -195,7 +195,7 @@ async def test_segments_keep_their_prompts_and_tokens_apart() -> None:
         bounds=EpisodeBounds(max_tokens=64, max_segments=2),
     )
     completion = played.completion
-    assert asked == [(3,), (4, 4), (3, 3, 90), (1, 2)]
+    assert contexts == [(3,), (4, 4), (3, 3, 90), (1, 2)]
     assert [(each.prompt_token_ids, each.token_ids, each.mask) for each in completion.segments] == [
         (None, (3,), (1,)),
         ((3,), (3, 90, 96), (1, 0, 1)),

@@ -1,4 +1,4 @@
-"""Episodes of several turns: what is trained is what was sampled, and what an environment may do wrong."""
+"""Episodes of several turns: the trained tokens are the sampled ones; faults of environments."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class Scripted:
 
 
 class By:
-    """An environment that is one function."""
+    """An environment of one function."""
 
     def __init__(self, play: Callable[[Episode], Any]) -> None:
         self._play = play
@@ -77,7 +77,7 @@ def conversation(
         if number == bounds.max_turns or left < 1:
             return tokens, mask, True
         sampled = answer(start + tokens, min(most, left, bounds.turn_tokens or left))
-        if (start + tokens)[-1] == 0:  # the engine says nothing after its end-of-sequence token
+        if (start + tokens)[-1] == 0:  # the engine samples nothing after its end-of-sequence token
             sampled = ()
         tokens, mask = tokens + sampled, mask + (1,) * len(sampled)
         if len(observation) > bounds.max_tokens - len(tokens):
@@ -141,7 +141,7 @@ async def _play(actor: Fleet, number: int, script: Script, bounds: EpisodeBounds
 def check_exact(
     played: Played, start: tuple[int, ...], script: Script, bounds: EpisodeBounds, actor: Fleet
 ) -> None:
-    """Check tokens, mask, logprobs and versions, and what of them reaches a row of the learner."""
+    """Check tokens, mask, logprobs and versions, also in a row of the learner."""
     completion = played.completion
     tokens, mask, full = conversation(start, script, bounds)
     assert (completion.token_ids, completion.mask) == (tokens, mask)
@@ -197,7 +197,7 @@ def failure(played: Played) -> str:
 
 
 @scenario
-async def test_an_environment_sees_texts_and_gives_an_answer_and_rewards() -> None:
+async def test_an_environment_reads_texts_and_returns_an_answer_and_rewards() -> None:
     async def play(episode: Episode) -> None:
         assert episode.prompt == prompt()
         assert await episode.sample(max_tokens=2) == "5 6"
@@ -261,7 +261,7 @@ async def test_a_turn_that_its_own_bound_cuts_does_not_cut_the_episode() -> None
 
 
 @scenario
-async def test_a_further_turn_than_max_turns_ends_the_episode_there() -> None:
+async def test_a_turn_beyond_max_turns_ends_the_episode() -> None:
     async def play(episode: Episode) -> None:
         while True:
             await episode.sample(max_tokens=1)
@@ -286,7 +286,7 @@ async def test_an_observation_that_does_not_fit_is_not_appended_and_ends_the_epi
 
 
 @scenario
-async def test_results_that_nothing_can_be_made_of_withhold_the_episode() -> None:
+async def test_invalid_results_of_an_environment_withhold_the_episode() -> None:
     async def no_turn(episode: Episode) -> None:
         pass
 
@@ -326,7 +326,7 @@ async def test_errors_of_sampling_are_not_errors_of_the_environment() -> None:
     async def play(episode: Episode) -> None:
         try:
             await episode.sample()
-        except Exception:  # an environment may catch too much
+        except Exception:  # an environment that catches too much
             episode.rewards["solved"] = 0.0
 
     bounds = EpisodeBounds(max_tokens=9)

@@ -52,7 +52,7 @@ async def scored(*texts: str, rewards: object) -> tuple[list[list[float]], list[
     return [[reward.value for reward in one.rewards] for one in completions], flaky.answers
 
 
-def test_a_duplicate_that_is_tried_again_alone_is_still_a_duplicate() -> None:
+def test_a_duplicate_that_is_retried_is_still_a_duplicate() -> None:
     vectors, answers = asyncio.run(scored("a", "b", "a", rewards=REWARDS))
     assert vectors == [[1, 1], [1, 1], [1, 0]]
     assert answers == ["a", "b", "a"] * 2

@@ -1,4 +1,4 @@
-"""The heartbeat of an actor by itself."""
+"""The task that sends the heartbeats of an actor."""
 
 import asyncio
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ def test_a_cancellation_at_the_moment_of_a_due_beat_ends_the_heartbeat() -> None
         )
         beating = asyncio.create_task(heart.run())
         await beaten.wait()
-        for _ in range(5):  # it waits for the next beat now
+        for _ in range(5):  # until it waits for the next beat
             await asyncio.sleep(0)
         heart.beat_soon()
         await asyncio.sleep(0)  # the event is set, and the heartbeat has not resumed yet

@@ -1,4 +1,4 @@
-"""Agents as child processes: what they get, what the rewards see, and what they may do wrong."""
+"""Agents as child processes: their input, the record for the rewards, and their faults."""
 
 import asyncio
 import json
@@ -51,11 +51,11 @@ async def play(
     """Return the episode of an agent that is a script."""
     (folder / "agent.py").write_text(ASK + script)
     command = command or ("{python}", "-I", "{run_folder}/agent.py")
-    asked = question or prompt()
+    task_prompt = question or prompt()
     async with programs(*command, run_folder=folder, metrics=metrics, **settings) as environment:
         return await run_episode(
             environment,
-            asked,
+            task_prompt,
             TOKENS.encode_text("0"),
             sample=(policy or Policy()).sample,
             tokens=TOKENS,
@@ -87,9 +87,7 @@ async def test_the_rewards_see_the_last_reply_and_the_exit_status(tmp_path: Path
     [("stdout", "shown\n"), ("file:answer.txt", "written"), ("conversation", "well"), ("file:none", "")],
 )
 @scenario
-async def test_the_answer_comes_from_where_the_configuration_says(
-    source: str, text: str, tmp_path: Path
-) -> None:
+async def test_the_answer_comes_from_the_configured_source(source: str, text: str, tmp_path: Path) -> None:
     script = "ask('1'); print('shown'); open('answer.txt', 'w').write('written')"
     played = await play(script, tmp_path, answer_from=source)
     assert played.completion.text == text
@@ -170,7 +168,7 @@ async def test_a_missing_program_is_an_error_of_the_configuration(tmp_path: Path
 
 
 @scenario
-async def test_a_program_that_never_ends_is_killed_with_all_it_has_started(tmp_path: Path) -> None:
+async def test_a_program_that_never_ends_is_killed_with_all_its_processes(tmp_path: Path) -> None:
     script = """
 import subprocess
 ask("1")
@@ -197,7 +195,7 @@ def _lives(pid: int) -> bool:
 
 
 @scenario
-async def test_processes_that_a_program_leaves_behind_end_with_it(tmp_path: Path) -> None:
+async def test_processes_that_outlive_their_program_are_killed(tmp_path: Path) -> None:
     script = """
 import subprocess
 ask("1")
@@ -224,7 +222,7 @@ except Exception:
 
 
 @scenario
-async def test_a_full_episode_is_kept_with_what_the_program_has_left(tmp_path: Path) -> None:
+async def test_a_full_episode_is_kept_with_the_files_of_the_program(tmp_path: Path) -> None:
     script = "ask('1')\nfor _ in range(60): ask('2')"
     played = await play(script, tmp_path)
     assert played.ending == "full"
@@ -233,7 +231,7 @@ async def test_a_full_episode_is_kept_with_what_the_program_has_left(tmp_path: P
 
 
 @scenario
-async def test_further_programs_wait_for_a_place_and_their_time_stands_still(tmp_path: Path) -> None:
+async def test_programs_wait_for_a_place_and_the_wait_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(ASK + "import time; time.sleep(0.5); ask('1')")
     metrics = Metrics()
     command = ("{python}", "-I", "{run_folder}/agent.py")
@@ -267,7 +265,7 @@ async def test_further_programs_wait_for_a_place_and_their_time_stands_still(tmp
 
 
 @scenario
-async def test_much_output_is_cut_and_does_not_stop_the_program(tmp_path: Path) -> None:
+async def test_long_output_is_truncated_and_does_not_block_the_program(tmp_path: Path) -> None:
     script = "ask('1'); sys.stdout.write('x' * 3_000_000 + 'end'); sys.stderr.write('y' * 3_000_000)"
     played = await play(script, tmp_path, answer_from="stdout", file_kib=1)
     assert len(played.completion.text) == 1024

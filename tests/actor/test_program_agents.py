@@ -1,4 +1,4 @@
-"""Agents that behave at random: what is trained is what the engines sampled, after what they saw."""
+"""Agents with random behaviour: the trained tokens are those that the engines sampled, in their contexts."""
 
 import asyncio
 import json
@@ -22,10 +22,10 @@ ACTION = st.tuples(
     st.lists(st.integers(1, 96), min_size=1, max_size=4),
     st.integers(1, 9),
 )
-"""What an agent does: with which of its earlier requests, which new tokens, and most tokens of the turn."""
+"""The actions of an agent: the continued request, the new tokens, and the most tokens of the turn."""
 Actions = Sequence[tuple[str, int, list[int], int]]
 Request = tuple[tuple[int, ...], tuple[int, ...]]
-"""The token ids of a request's prompt, and of its answer."""
+"""The token ids of the prompt of a request, and of its answer."""
 
 
 class NumberTokens(Numbers):
@@ -33,8 +33,8 @@ class NumberTokens(Numbers):
 
     chat_template = ""
 
-    def encode(self, asked: Prompt) -> tuple[int, ...]:
-        return self.encode_text(asked.text)
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        return self.encode_text(prompt.text)
 
     def decode_with_special(self, token_ids: Sequence[int]) -> str:
         return self.decode(token_ids)

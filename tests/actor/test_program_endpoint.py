@@ -1,4 +1,4 @@
-"""The OpenAI-compatible endpoint with the `openai` package, and with clients that do what they should not."""
+"""The OpenAI-compatible endpoint with the `openai` package, and with faulty clients."""
 
 import asyncio
 import contextlib
@@ -306,7 +306,7 @@ async def test_a_body_that_never_ends_is_refused_after_its_deadline(monkeypatch:
         async with httpx.AsyncClient(trust_env=False) as http:
             headers = {"authorization": f"Bearer {session.key}"}
             sent = http.post(f"{served.base(session)}/completions", content=drip(), headers=headers)
-            with contextlib.suppress(httpx.HTTPError):  # the connection is closed while the client writes
+            with contextlib.suppress(httpx.HTTPError):  # the server closes the connection
                 answer = await asyncio.wait_for(sent, 10)
                 assert answer.status_code == 408
         assert (await made.chat.completions.create(model="any", messages=HELLO)).choices
@@ -314,7 +314,7 @@ async def test_a_body_that_never_ends_is_refused_after_its_deadline(monkeypatch:
 
 
 @scenario
-async def test_a_client_that_goes_away_ends_its_sampling() -> None:
+async def test_a_disconnected_client_ends_its_sampling() -> None:
     policy = Policy(gate=asyncio.Event())
     async with conversation(policy) as (made, episode, _, _):
         request = asyncio.create_task(made.chat.completions.create(model="any", messages=HELLO))
@@ -345,7 +345,7 @@ async def test_the_end_of_a_session_ends_its_requests_and_no_others() -> None:
 
 
 @scenario
-async def test_more_requests_at_the_same_time_than_allowed_are_refused_and_may_come_again() -> None:
+async def test_requests_beyond_the_limit_of_concurrent_ones_are_refused_and_may_be_retried() -> None:
     policy = Policy(gate=asyncio.Event())
     async with conversation(policy, most_requests=2) as (made, _, _, _):
         running = [
@@ -393,7 +393,7 @@ async def test_a_policy_without_a_chat_template_serves_completions_only() -> Non
 
 
 @scenario
-async def test_a_special_token_that_a_message_spells_is_text() -> None:
+async def test_a_special_token_inside_a_message_is_text() -> None:
     policy = Policy()
     async with conversation(policy) as (made, _, _, _):
         await made.chat.completions.create(
@@ -403,7 +403,7 @@ async def test_a_special_token_that_a_message_spells_is_text() -> None:
 
 
 @scenario
-async def test_two_hundred_sessions_at_the_same_time() -> None:
+async def test_two_hundred_concurrent_sessions_keep_their_conversations_apart() -> None:
     policy = Policy(say=lambda context: f"{context.count('user:')}")
 
     async def agent(served: Served, http: httpx.AsyncClient) -> int:

@@ -1,4 +1,4 @@
-"""The tool `python`: what the policy reads, what state is kept, and a verifier that is killed in a call."""
+"""The tool `python`: its results, the state between its calls, and the loss of a verifier during a call."""
 
 import asyncio
 import io
@@ -39,7 +39,7 @@ Answer = Callable[[pb.RunProgramRequest], pb.RunProgramResponse]
 
 
 class FakeRunner:
-    """Records the programs, and answers as it is told."""
+    """Records the programs, and responds with `answer`."""
 
     def __init__(self, answer: Answer) -> None:
         self.requests: list[pb.RunProgramRequest] = []
@@ -51,7 +51,7 @@ class FakeRunner:
 
 
 def echo(request: pb.RunProgramRequest) -> pb.RunProgramResponse:
-    """Each cell prints itself."""
+    """Return a response in which each cell prints its own text."""
     return pb.RunProgramResponse(
         output=request.code + "\n", end=pb.PROGRAM_END_FINISHED, digests=[*request.earlier, request.code]
     )
@@ -104,7 +104,7 @@ def test_with_state_the_earlier_programs_are_sent_again() -> None:
         (pb.PROGRAM_END_THREADS, False),
     ],
 )
-def test_a_program_that_was_ended_says_so_and_leaves_no_state(end: pb.ProgramEnd, *, kept: bool) -> None:
+def test_a_killed_program_has_a_text_and_leaves_no_state(end: pb.ProgramEnd, *, kept: bool) -> None:
     runner = FakeRunner(ended(end, "half"))
     text, _ = texts(tool(runner, state=True, seconds=2.0), "a", "b")
     assert list(runner.requests[1].earlier) == (["a"] if kept else [])
@@ -122,11 +122,11 @@ def test_a_late_program_says_that_the_earlier_ones_count() -> None:
     )
 
 
-def test_a_program_without_output_has_a_text() -> None:
+def test_a_program_without_output_is_answered_with_a_text() -> None:
     assert texts(tool(FakeRunner(ended(pb.PROGRAM_END_FINISHED))), "x = 1") == [NO_OUTPUT]
 
 
-def test_an_earlier_program_that_prints_something_else_is_noted_once() -> None:
+def test_a_changed_output_of_an_earlier_program_is_reported_once() -> None:
     clock = iter("0123456789")
 
     def ticking(request: pb.RunProgramRequest) -> pb.RunProgramResponse:
@@ -141,13 +141,13 @@ def test_an_earlier_program_that_prints_something_else_is_noted_once() -> None:
 
 
 @pytest.mark.parametrize("code", [None, 5, ["print(1)"], "\ud800", "#" * 65_537])
-def test_arguments_that_are_no_program_get_a_text_and_run_nothing(code: Any) -> None:
+def test_arguments_without_a_program_are_answered_with_a_text_and_run_nothing(code: Any) -> None:
     runner = FakeRunner(echo)
     assert texts(tool(runner), code)[0].startswith("Error: the ")
     assert not runner.requests
 
 
-def test_the_state_may_not_grow_without_bound() -> None:
+def test_the_state_has_a_size_limit() -> None:
     runner = FakeRunner(echo)
     texts_ = texts(tool(runner, state=True), "#" * 40_000, "#" * 40_000, "1")
     assert texts_[1] == (
@@ -156,7 +156,7 @@ def test_the_state_may_not_grow_without_bound() -> None:
     assert texts_[2] == "1"
 
 
-def test_a_verifier_that_cannot_be_reached_is_a_text_and_a_line_in_the_log() -> None:
+def test_an_unreachable_verifier_is_a_text_and_a_line_in_the_log() -> None:
     def lost(_: pb.RunProgramRequest) -> pb.RunProgramResponse:
         raise Unreachable("run a program: gave up after 4 s: 10.0.0.7 refused")
 
@@ -166,7 +166,7 @@ def test_a_verifier_that_cannot_be_reached_is_a_text_and_a_line_in_the_log() -> 
     assert "10.0.0.7" not in UNAVAILABLE
 
 
-def test_two_calls_at_the_same_time_are_two_cells_one_after_the_other() -> None:
+def test_two_concurrent_calls_are_two_cells_in_sequence() -> None:
     runner = FakeRunner(echo)
     called = tool(runner, state=True)
 
@@ -191,7 +191,7 @@ def test_the_outcome_of_a_call_is_that_of_its_program(end: pb.ProgramEnd, outcom
     assert asyncio.run(tool(FakeRunner(ended(end))).answer({"code": "1"}))[0] == outcome
 
 
-def test_each_episode_has_a_state_of_its_own() -> None:
+def test_each_episode_has_its_own_state() -> None:
     runner = FakeRunner(echo)
     offered = ProgramTool(PythonTool(state=True), runner, log=Log(pod="actor", stream=io.StringIO()))
     texts(offered.for_episode(prompt()), "a")
@@ -212,7 +212,7 @@ def test_the_definition_says_whether_names_are_kept() -> None:
 
 
 class Verifier:
-    """A verifier in a process of its own, always at the same port."""
+    """A verifier as a process, always at the same port."""
 
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -238,7 +238,7 @@ class Verifier:
 
 
 async def killed_in_a_call(*, restart: bool) -> tuple[str, str, list[int]]:
-    """Return what the tool says to a program during which the verifier is killed, and to the next one."""
+    """Kill the verifier during a program; return the tool's responses to this program and to the next one."""
     verifier = await asyncio.to_thread(Verifier)
     try:
         async with open_channel(f"127.0.0.1:{verifier.port}", RpcConfig()) as channel:
@@ -258,13 +258,13 @@ async def killed_in_a_call(*, restart: bool) -> tuple[str, str, list[int]]:
         verifier.kill()
 
 
-def test_a_call_is_repeated_when_the_verifier_is_killed_during_it_and_its_state_is_kept() -> None:
+def test_a_call_is_repeated_with_its_state_when_the_verifier_is_killed_during_it() -> None:
     text, after, family = asyncio.run(killed_in_a_call(restart=True))
     assert (text, after) == ("21", "21")
     assert left(family) == []
 
 
-def test_a_verifier_that_stays_away_is_a_text_and_the_state_before_the_call_is_kept() -> None:
+def test_a_verifier_that_stays_unreachable_is_a_text_and_the_state_before_the_call_is_kept() -> None:
     text, after, _ = asyncio.run(killed_in_a_call(restart=False))
     assert (text, after) == (UNAVAILABLE, "20")
 
@@ -287,8 +287,8 @@ def test_an_actors_environment_runs_the_policys_programs_in_a_verifier() -> None
                 async with open_environment(config.data.environment, resources) as opened:
                     assert isinstance(opened, ChatTools)
                     turns = [call("python", code="x = 6"), call("python", code="x * 7"), "It is 42."]
-                    played, asked = await play(opened, *turns)
-            assert [result(asked[:2]), result(asked)] == [NO_OUTPUT, "42"]
+                    played, contexts = await play(opened, *turns)
+            assert [result(contexts[:2]), result(contexts)] == [NO_OUTPUT, "42"]
             assert played.completion.text == "It is 42."
         finally:
             verifier.kill()
@@ -312,7 +312,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_a_verifier_that_runs_no_programs_is_an_error_and_no_text() -> None:
+def test_a_verifier_that_refuses_programs_is_an_error_and_no_text() -> None:
     def refuse(_: pb.RunProgramRequest) -> pb.RunProgramResponse:
         raise grpc.aio.AioRpcError(
             grpc.StatusCode.INVALID_ARGUMENT, grpc.aio.Metadata(), grpc.aio.Metadata(), "no tool"

@@ -49,7 +49,7 @@ def logged(*vectors: tuple[Reward, ...], at: Sequence[float] = (0.0,)) -> list[E
     return [event for line in stream.getvalue().splitlines() if (event := read_event(line))]
 
 
-def test_each_failed_reward_is_logged_once_in_a_while() -> None:
+def test_each_failed_reward_is_logged_once_per_interval() -> None:
     vectors = ((right(1), failed("shape")), (failed("right"), failed("shape")))
     events = logged(*vectors, at=(0.0, 1.0, QUIET_SECONDS + 1))
 

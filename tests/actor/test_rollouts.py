@@ -1,4 +1,4 @@
-"""A completion outlives its rollouts, token for token and version for version."""
+"""A completion survives the loss of its rollouts with exact tokens and versions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -49,7 +49,7 @@ async def ask(actor: Fleet, group: str, prompt: tuple[int, ...], *, members: int
         return list(await asyncio.gather(*(place.sample(prompt, sampling()) for _ in range(members))))
 
 
-async def under_way(server: RolloutServer, requests: int = 1) -> None:
+async def wait_until_sampling(server: RolloutServer, requests: int = 1) -> None:
     """Wait until the engine has sampled some tokens of so many requests."""
     await until(lambda: sum(len(tokens) > 5 for tokens in server.engine.running.values()) >= requests)
 
@@ -81,7 +81,7 @@ async def test_versions_change_in_the_middle_of_a_turn_at_the_right_token() -> N
         (prompt,) = prompts(1)
         running = asyncio.create_task(ask(actor, "g0", prompt))
         for version in (2, 3):
-            await under_way(server)
+            await wait_until_sampling(server)
             await asyncio.sleep(0.03)
             server.serve(version)
         (turn,) = await running
@@ -96,7 +96,7 @@ async def test_completions_continue_on_another_rollout_after_the_loss_of_theirs(
         first = await actor.add(version=1, step_seconds=0.01)
         (prompt,) = prompts(1)
         running = asyncio.create_task(ask(actor, "g0", prompt, members=4))
-        await under_way(first, requests=4)
+        await wait_until_sampling(first, requests=4)
         second = await actor.add(version=2)
         if how == "freeze":
             first.freeze()
@@ -117,12 +117,12 @@ async def test_a_drain_loses_no_token() -> None:
         first = await actor.add(step_seconds=0.01)
         (prompt,) = prompts(1)
         running = asyncio.create_task(ask(actor, "g0", prompt))
-        await under_way(first)
+        await wait_until_sampling(first)
         second = await actor.add()
         await first.drain()
         (turn,) = await running
         sampled_again = first.engine.sampled_by.keys() & second.engine.sampled_by.keys()
-        assert len(sampled_again) <= 2  # those that the engine sampled after the last chunk
+        assert len(sampled_again) <= 2  # sampled after the last chunk
         check_exact(turn, prompt, [first, second])
 
 
@@ -134,7 +134,7 @@ async def test_two_of_three_rollouts_that_drain_at_once_lose_no_token_and_the_th
         groups = prompts(12)
         running = [asyncio.create_task(ask(actor, f"g{n}", each, members=2)) for n, each in enumerate(groups)]
         for server in servers:
-            await under_way(server, requests=8)
+            await wait_until_sampling(server, requests=8)
         *leaving, last = servers
         sampled = set().union(*(server.engine.sampled_by for server in leaving))
         await asyncio.gather(*(server.drain() for server in leaving))
@@ -152,12 +152,12 @@ def first_contexts(server: RolloutServer) -> set[tuple[int, ...]]:
 
 
 @scenario
-async def test_tokens_are_kept_while_no_other_rollout_is_there() -> None:
+async def test_tokens_are_kept_while_there_is_no_other_rollout() -> None:
     async with fleet() as actor:
         first = await actor.add(step_seconds=0.01)
         (prompt,) = prompts(1)
         running = asyncio.create_task(ask(actor, "g0", prompt))
-        await under_way(first)
+        await wait_until_sampling(first)
         await first.drain()
         await until(lambda: not actor.served.serving)
         second = await actor.add(version=5)
@@ -167,7 +167,7 @@ async def test_tokens_are_kept_while_no_other_rollout_is_there() -> None:
 
 
 @scenario
-async def test_a_prompt_that_ends_engines_is_given_up_after_most_engines() -> None:
+async def test_a_prompt_that_kills_engines_is_an_error_after_most_engines() -> None:
     async with fleet(most_engines=2) as actor:
         for _ in range(3):
             server = await actor.add()
@@ -191,7 +191,7 @@ async def test_a_group_whose_request_is_given_up_sends_no_other_request_of_its_p
 
 
 @scenario
-async def test_prompts_beside_one_that_ends_engines_are_not_given_up() -> None:
+async def test_prompts_on_the_same_rollout_as_one_that_kills_engines_are_continued() -> None:
     poison, *innocent = prompts(5)
     async with fleet(most_engines=2) as actor:
 
@@ -261,7 +261,7 @@ async def test_rollouts_that_drain_do_not_count_as_failures() -> None:
         server = await actor.add(step_seconds=0.01)
         running = asyncio.create_task(ask(actor, "g0", prompt))
         for _ in range(3):
-            await under_way(server)
+            await wait_until_sampling(server)
             following = await actor.add(step_seconds=0.01)
             await server.drain()
             server = following
@@ -279,14 +279,14 @@ async def test_the_members_of_a_group_sample_at_one_rollout_and_groups_spread() 
             asyncio.create_task(ask(actor, f"g{n}", prompt, members=3)) for n, prompt in enumerate(prompts(4))
         ]
         for server in servers:
-            await under_way(server, requests=6)
+            await wait_until_sampling(server, requests=6)
             assert server.servicer.groups_running == 2
         assert actor.rollouts.capacity == 4
         await asyncio.gather(*running)
 
 
 @scenario
-async def test_a_group_waits_for_a_free_place_and_lost_groups_go_first() -> None:
+async def test_a_group_waits_for_a_free_place_and_interrupted_groups_take_precedence() -> None:
     async with fleet() as actor:
         first = await actor.add(places=1, step_seconds=0.01)
         second = await actor.add(places=1, step_seconds=0.01)
@@ -301,8 +301,8 @@ async def test_a_group_waits_for_a_free_place_and_lost_groups_go_first() -> None
         running = [asyncio.create_task(group("one", one))]
         await until(lambda: first.engine.running or second.engine.running)
         running.append(asyncio.create_task(group("two", two)))
-        await under_way(first)
-        await under_way(second)
+        await wait_until_sampling(first)
+        await wait_until_sampling(second)
         running.append(asyncio.create_task(group("new", new)))
         await asyncio.sleep(0.05)
         assert not any(new == context[:2] for server in actor.servers for context in server.engine.sampled_by)
@@ -312,7 +312,7 @@ async def test_a_group_waits_for_a_free_place_and_lost_groups_go_first() -> None
 
 
 @scenario
-async def test_a_rollout_refuses_a_group_beyond_its_places_and_the_actor_asks_again() -> None:
+async def test_a_rollout_refuses_a_group_beyond_its_places_and_the_actor_retries() -> None:
     async with fleet() as actor, fleet() as other:
         server = await actor.add(places=1, step_seconds=0.01)
         other.rollouts.update([server.listed])
@@ -341,7 +341,7 @@ async def test_a_rollout_that_falls_behind_gets_no_groups_and_then_its_requests_
         old = await actor.add(version=1, places=9, step_seconds=0.03)
         prompt, following = prompts(2)
         running = asyncio.create_task(ask(actor, "g0", prompt, members=2))
-        await under_way(old, requests=2)
+        await wait_until_sampling(old, requests=2)
         new = await actor.add(version=3, places=1)
         await until(lambda: actor.rollouts.capacity == 10)
         new.serve(4)
@@ -363,7 +363,7 @@ async def test_a_rollout_that_replay_does_not_list_any_more_keeps_its_requests()
     async with fleet() as actor:
         server = await actor.add(step_seconds=0.01)
         running = asyncio.create_task(ask(actor, "g0", prompts(1)[0]))
-        await under_way(server)
+        await wait_until_sampling(server)
         actor.list(server)
         (turn,) = await running
         assert turn.engines == 1
@@ -404,7 +404,7 @@ async def test_a_cancelled_request_is_aborted_at_the_engine() -> None:
     async with fleet() as actor:
         server = await actor.add(step_seconds=0.01)
         running = asyncio.create_task(ask(actor, "g0", prompts(1)[0], members=3))
-        await under_way(server, requests=3)
+        await wait_until_sampling(server, requests=3)
         running.cancel()
         await until(lambda: not server.engine.running)
         assert server.servicer.groups_running == 0
@@ -474,7 +474,7 @@ async def test_the_turns_of_a_group_stay_at_its_rollout_also_when_others_took_it
             other.rollouts.update([first.listed])
             await until(lambda: other.rollouts.capacity == 1)
             taking = asyncio.create_task(ask(other, "g1", two))
-            await under_way(first)
+            await wait_until_sampling(first)
             segment = (5, *one)
             turns = await asyncio.gather(
                 place.sample((*one, *turn.token_ids, 9), sampling(3)), place.sample(segment, sampling(3))
@@ -485,16 +485,16 @@ async def test_the_turns_of_a_group_stay_at_its_rollout_also_when_others_took_it
 
 
 @scenario
-async def test_nothing_is_offered_while_weights_are_replaced_and_requests_go_on_after_it() -> None:
+async def test_no_place_is_offered_during_an_update_and_requests_continue_after_it() -> None:
     async with fleet() as actor:
         server = await actor.add(step_seconds=0.01)
         (prompt,) = prompts(1)
         running = asyncio.create_task(ask(actor, "g0", prompt))
-        await under_way(server)
+        await wait_until_sampling(server)
         server.engine.gate.clear()
         server.served.suspend()
         await until(lambda: not actor.served.serving)
-        await asyncio.sleep(1.5)  # longer than silence would be tolerated
+        await asyncio.sleep(1.5)  # longer than the limit of silence
         assert not running.done()
         server.engine.gate.set()
         server.serve(4)
@@ -504,7 +504,7 @@ async def test_nothing_is_offered_while_weights_are_replaced_and_requests_go_on_
 
 
 @scenario
-async def test_a_rollout_that_comes_back_under_its_name_is_used_again() -> None:
+async def test_a_restarted_rollout_of_the_same_name_is_used_again() -> None:
     async with fleet() as actor:
         server = await actor.add()
         await server.kill()

@@ -1,4 +1,4 @@
-"""Stated answers: asked for, read whatever the policy wrote, and drawn by their stated probability."""
+"""Verbalized sampling: the request for candidates, their parsing, and the draw by stated probability."""
 
 import asyncio
 import math
@@ -80,21 +80,21 @@ def stated(*candidates: tuple[str, float]) -> tuple[Candidate, ...]:
     return tuple(Candidate(text=text, probability=probability) for text, probability in candidates)
 
 
-def test_the_policy_is_asked_for_candidates_after_the_prompt_and_nothing_else_changes() -> None:
-    asked = ask(prompt(3), 4)
-    assert asked.text.startswith("3+3=\n\nGive 4 different answers")
-    assert (asked.prompt_id, asked.answer, asked.task) == ("p3", "6", "made up")
+def test_the_request_for_candidates_follows_the_unchanged_prompt() -> None:
+    question = ask(prompt(3), 4)
+    assert question.text.startswith("3+3=\n\nGive 4 different answers")
+    assert (question.prompt_id, question.answer, question.task) == ("p3", "6", "made up")
 
 
 def test_the_instruction_of_a_conversation_is_in_its_last_message() -> None:
     messages = (ChatMessage(role="system", content="Be short."), ChatMessage(role="user", content="2+2?"))
-    asked = ask(Prompt(prompt_id="p", task="t", answer="4", messages=messages), 2)
-    assert asked.messages[0] == messages[0]
-    assert asked.messages[1].role == "user"
-    assert asked.messages[1].content.startswith("2+2?\n\nGive 2 different answers")
+    question = ask(Prompt(prompt_id="p", task="t", answer="4", messages=messages), 2)
+    assert question.messages[0] == messages[0]
+    assert question.messages[1].role == "user"
+    assert question.messages[1].content.startswith("2+2?\n\nGive 2 different answers")
 
 
-def test_candidates_are_read_and_their_probabilities_normalised() -> None:
+def test_candidates_are_parsed_and_their_probabilities_normalised() -> None:
     text = 'Well:\n<answer probability="0.6"> 4 </answer>\n<answer probability="0.2">5</answer> done'
     assert parse(text) == stated(("4", pytest.approx(0.75)), ("5", pytest.approx(0.25)))
 
@@ -118,7 +118,7 @@ def test_candidates_are_read_and_their_probabilities_normalised() -> None:
         ("<answer probability=0.5", stated(("<answer probability=0.5", 1.0))),
     ],
 )
-def test_malformed_text_is_read_as_far_as_it_goes(text: str, expected: tuple[Candidate, ...]) -> None:
+def test_malformed_text_is_parsed_as_far_as_possible(text: str, expected: tuple[Candidate, ...]) -> None:
     assert parse(text) == expected
 
 
@@ -157,7 +157,7 @@ def generation(text: str, *, finish: FinishReason = FinishReason.STOP, version: 
     return replace(result.completion(), text=text)
 
 
-def test_answers_are_drawn_as_often_as_they_are_stated() -> None:
+def test_answers_are_drawn_with_their_stated_probabilities() -> None:
     draws = iter([step / 100 for step in range(100)])
     mode = VerbalizedSampling(candidates=2, draw=lambda: next(draws))
     result = generation('<answer probability="0.3">4</answer><answer probability="0.7">5</answer>')
@@ -298,10 +298,10 @@ async def test_reinforcement_learning_trains_the_generations_as_they_were_sample
     result = await run_actor(
         training, evaluation, training=VerbalizedSampling(candidates=2, draw=lambda: 0.5)
     )
-    trained, asked = result.groups["g0"], TOKENS.encode(ask(training.prompt, 2))
+    trained, prompt_ids = result.groups["g0"], TOKENS.encode(ask(training.prompt, 2))
     sampled = TOKENS.encode_answer(Stating.STATED)
-    assert result.engine.requests.count(asked) == 3
-    assert trained.prompt_token_ids == asked
+    assert result.engine.requests.count(prompt_ids) == 3
+    assert trained.prompt_token_ids == prompt_ids
     assert [c.token_ids for c in trained.completions] == [sampled] * 3
     assert {c.logprobs for c in trained.completions} == {(-0.5,) * len(sampled)}
     assert {c.mask for c in trained.completions} == {(1,) * len(sampled)}

@@ -24,14 +24,14 @@ BOUNDS = EpisodeBounds(max_tokens=60, max_segments=3)
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """A segment after a prompt of its own, or after that of the group: turns, and observations after them."""
+    """A segment after its own prompt or after that of the group: turns, each with an observation."""
 
     own_prompt: tuple[int, ...] | None
     turns: Sequence[tuple[int, Sequence[int]]]
 
 
 class Agent:
-    """Has its conversations one after the other, or all at the same time."""
+    """Runs its conversations in sequence, or all concurrently."""
 
     def __init__(self, conversations: Sequence[Conversation], *, at_once: bool) -> None:
         self._conversations = conversations

@@ -96,25 +96,25 @@ async def test_a_self_judge_applies_to_its_sources_and_has_its_position_among_th
 @scenario
 async def test_withheld_completions_are_not_judged() -> None:
     engine = FakeEngine()
-    given = await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics(), broken=["4"]).score(
+    completions = await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics(), broken=["4"]).score(
         PROMPT, [completion("3"), completion("4")]
     )
-    assert [each.withheld for each in given] == [False, True]
+    assert [each.withheld for each in completions] == [False, True]
     assert len(engine.weighed) == 1
 
 
 @scenario
 async def test_an_answer_too_long_for_the_question_is_invalid_and_the_others_are_judged() -> None:
     engine, metrics = FakeEngine(), Metrics()
-    given = await judging(run_of(VERIFIED, SELF), engine, metrics=metrics).score(
+    completions = await judging(run_of(VERIFIED, SELF), engine, metrics=metrics).score(
         PROMPT, [completion("3" * 50), completion("3")]
     )
-    assert [each.rewards[1].outcome for each in given] == [Outcome.INVALID_ANSWER, Outcome.SCORE]
-    assert given[0].rewards[1].value == 0
+    assert [each.rewards[1].outcome for each in completions] == [Outcome.INVALID_ANSWER, Outcome.SCORE]
+    assert completions[0].rewards[1].value == 0
 
 
 @scenario
-async def test_a_conversation_is_asked_about_as_one_message() -> None:
+async def test_the_question_about_a_conversation_is_one_message() -> None:
     engine, tokenizer = FakeEngine(), make_tokenizer(max_tokens=40)
     tokenizer.chat_template = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
     tokens = Tokens(tokenizer, context_tokens=40, max_new_tokens=8)
@@ -131,7 +131,7 @@ async def test_a_conversation_is_asked_about_as_one_message() -> None:
 
 
 @scenario
-async def test_an_answer_cannot_end_its_turn_and_speak_for_the_judge() -> None:
+async def test_an_answer_cannot_forge_the_end_of_its_turn_and_a_verdict() -> None:
     engine, tokenizer = FakeEngine(), make_tokenizer(max_tokens=60)
     end = tokenizer.eos_token
     tokens = Tokens(tokenizer, context_tokens=200, max_new_tokens=8)
@@ -151,11 +151,11 @@ async def test_an_answer_cannot_end_its_turn_and_speak_for_the_judge() -> None:
 async def test_a_probability_that_is_not_finite_is_an_error_and_withheld() -> None:
     engine = FakeEngine()
     engine.odds = [float("nan"), float("nan")]
-    (given,) = await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics()).score(
+    (withheld,) = await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics()).score(
         PROMPT, [completion("3")]
     )
-    assert given.rewards[1].outcome is Outcome.ERROR
-    assert given.withheld
+    assert withheld.rewards[1].outcome is Outcome.ERROR
+    assert withheld.withheld
 
 
 @scenario
@@ -199,22 +199,22 @@ def test_verdicts_that_begin_alike_are_refused_by_their_key() -> None:
 def test_a_self_judge_without_another_reward_is_refused(
     rewards: list[dict[str, Any]], sections: dict[str, Any], problem: str
 ) -> None:
-    found = [str(each) for each in check_config(run_of(*rewards, **sections))]
-    assert any(each.startswith(problem) for each in found), found
+    problems = [str(each) for each in check_config(run_of(*rewards, **sections))]
+    assert any(each.startswith(problem) for each in problems), problems
 
 
 @pytest.mark.parametrize("weight", [1.0, -0.5, 0.0])
-def test_a_self_judge_beside_another_reward_is_accepted(weight: float) -> None:
+def test_a_self_judge_with_another_reward_is_accepted(weight: float) -> None:
     assert not [
         each for each in check_config(run_of(VERIFIED, {**SELF, "weight": weight})) if "rewards" in each.key
     ]
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"), [({"question": "{prompt}?"}, "no place"), ({"verdicts": ["a", "a"]}, "both")]
+    ("settings", "reason"), [({"question": "{prompt}?"}, "no place"), ({"verdicts": ["a", "a"]}, "both")]
 )
 def test_a_question_without_an_answer_and_equal_verdicts_are_refused(
-    given: dict[str, Any], reason: str
+    settings: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
-        run_of(VERIFIED, {**SELF, **given})
+        run_of(VERIFIED, {**SELF, **settings})

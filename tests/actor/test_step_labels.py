@@ -61,8 +61,8 @@ def _vector(text: str) -> tuple[Reward, ...]:
     return Reward(name="length", value=7.0, outcome=Outcome.SCORE), right
 
 
-def labels(engine: Any, verifier: Verifier, **given: Any) -> StepLabels:
-    stage = StepLabelsStage(name="s", kind="step_labels", **{"samples": 4, "separator": "=", **given})
+def labels(engine: Any, verifier: Verifier, **settings: Any) -> StepLabels:
+    stage = StepLabelsStage(name="s", kind="step_labels", **{"samples": 4, "separator": "=", **settings})
     return StepLabels(
         verifier,
         stage,
@@ -78,8 +78,8 @@ def answer(text: str) -> Completion:
     return replace(completion(ids(text), reward=None), text=text, rewards=())
 
 
-async def shares(engine: Any, *texts: str, **given: Any) -> list[list[tuple[float, int]]]:
-    scored = await labels(engine, Verifier(), **given).score(PROMPT, [answer(text) for text in texts])
+async def shares(engine: Any, *texts: str, **settings: Any) -> list[list[tuple[float, int]]]:
+    scored = await labels(engine, Verifier(), **settings).score(PROMPT, [answer(text) for text in texts])
     assert all(not reward.steps for each in scored for reward in each.rewards if reward.name == "length")
     return [[(step.value, step.token_end) for step in each.rewards[1].steps] for each in scored]
 
@@ -87,9 +87,9 @@ async def shares(engine: Any, *texts: str, **given: Any) -> list[list[tuple[floa
 @scenario
 async def test_the_share_of_right_completions_after_a_step_is_its_label() -> None:
     engine = Engine({"3=": ["2", "5", "12", "1"], "3=4+4=": ["1", "1", "1", "1"]})
-    (found,) = await shares(engine, "3=4+4=2")
+    (steps,) = await shares(engine, "3=4+4=2")
     tokens = [len(ids("3=")), len(ids("3=4+4=")), len(ids("3=4+4=2"))]
-    assert found == [(0.5, tokens[0]), (0.0, tokens[1]), (1.0, tokens[2])]
+    assert steps == [(0.5, tokens[0]), (0.0, tokens[1]), (1.0, tokens[2])]
     (wrong,) = await shares(Engine({"1=": ["2"] * 4}), "1=4")
     assert [share for share, _ in wrong] == [1.0, 0.0]
 
@@ -99,7 +99,7 @@ async def test_completions_continue_the_policys_own_tokens_within_the_token_limi
     engine, verifier = Engine({"3=": ["2"] * 4}), Verifier()
     await labels(engine, verifier).score(PROMPT, [answer("3=1")])
     prefix = TOKENS.encode(PROMPT) + ids("3=")
-    assert [asked for asked, _ in engine.requests] == [prefix] * 4
+    assert [sampled_prefix for sampled_prefix, _ in engine.requests] == [prefix] * 4
     assert {s.max_tokens for _, s in engine.requests} == {12 - len(ids("3="))}
     assert {s.temperature for _, s in engine.requests} == {0.5}
     assert verifier.calls == [["3=1"], ["3=2"] * 4]
@@ -110,13 +110,13 @@ async def test_completions_continue_the_policys_own_tokens_within_the_token_limi
 
 @scenario
 async def test_withheld_completions_are_not_counted_and_a_step_without_scored_ones_has_no_label() -> None:
-    (found,) = await shares(Engine({"3=": ["9", "2", "9", "1"]}), "3=1")
-    assert [share for share, _ in found] == [0.5, 0.0]
+    (steps,) = await shares(Engine({"3=": ["9", "2", "9", "1"]}), "3=1")
+    assert [share for share, _ in steps] == [0.5, 0.0]
     assert await shares(Engine({"3=": ["9"] * 4}), "3=1") == [[]]
 
 
 @scenario
-async def test_an_answer_without_steps_with_too_many_or_withheld_costs_nothing() -> None:
+async def test_an_answer_without_steps_with_too_many_or_withheld_is_not_continued() -> None:
     engine = Engine({})
     assert await shares(engine, "=", "1=1=1", "3=9", max_steps=2) == [[], [], []]
     assert engine.requests == []
@@ -126,8 +126,8 @@ async def test_an_answer_without_steps_with_too_many_or_withheld_costs_nothing()
 async def test_a_step_that_ends_at_the_token_limit_is_labelled_by_the_answer_itself() -> None:
     text = "1" * 11 + "=2"
     assert len(ids(text)) == 13
-    (found,) = await shares(Engine({}), text)
-    assert [share for share, _ in found] == [1.0, 1.0]
+    (steps,) = await shares(Engine({}), text)
+    assert [share for share, _ in steps] == [1.0, 1.0]
 
 
 @scenario
@@ -136,16 +136,16 @@ async def test_the_same_seed_gives_the_same_labels_whatever_the_order() -> None:
 
     async def of(order: Sequence[str]) -> dict[str, list[tuple[float, int]]]:
         engine = EmulatedEngine(config)
-        found = await shares(engine, *order, samples=8)
-        return dict(zip(order, found, strict=True))
+        steps = await shares(engine, *order, samples=8)
+        return dict(zip(order, steps, strict=True))
 
     texts = ("1=2=3", "4=2", "7=7=7=1")
     first = await of(texts)
     assert first == await of(texts[::-1])
-    assert {share for found in first.values() for share, _ in found} - {0.0, 1.0}
+    assert {share for steps in first.values() for share, _ in steps} - {0.0, 1.0}
 
 
-def test_only_a_stage_that_labels_steps_does_so() -> None:
+def test_only_a_stage_of_step_labels_labels_steps() -> None:
     verifier = Verifier()
     parts: Any = {"sampler": Engine({}), "tokens": TOKENS, "sampling": SAMPLING}
     assert with_step_labels(verifier, config_with(), **parts) is verifier
@@ -158,4 +158,4 @@ def test_different_numbers_give_different_seeds(parts: tuple[tuple[int, ...], tu
     one, other = (stable_seed(*each) for each in parts)
     assert one != other
     assert 0 <= one < 2**63
-    assert stable_seed(1, 2) == 6288156900839449082  # on every machine, in every process
+    assert stable_seed(1, 2) == 6288156900839449082  # equal on every machine and in every process

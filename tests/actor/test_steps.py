@@ -1,4 +1,4 @@
-"""Steps that the verifier found in a text, as ends among the tokens of the completion."""
+"""The ends of steps in a text are mapped to positions of tokens."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Prompts become token ids once; completions never do."""
+"""Prompts are tokenized once; completions are never tokenized again."""
 
 from collections.abc import Callable
 
@@ -23,18 +23,18 @@ def text_prompt(text: str) -> Prompt:
     return Prompt(prompt_id="p1", task="t", answer="", text=text)
 
 
-def test_a_text_prompt_is_tokenized_as_it_stands() -> None:
-    here = tokens()
-    ids = here.encode(text_prompt("12+3="))
+def test_a_text_prompt_is_tokenized_unchanged() -> None:
+    one_per_character = tokens()
+    ids = one_per_character.encode(text_prompt("12+3="))
     assert len(ids) == 5
-    assert here.decode(ids) == "12+3="
+    assert one_per_character.decode(ids) == "12+3="
 
 
 def test_messages_go_through_the_chat_template_up_to_the_answer() -> None:
-    here = tokens(template=TEMPLATE)
-    asked = (ChatMessage(role="system", content="add"), ChatMessage(role="user", content="1+1"))
-    ids = here.encode(Prompt(prompt_id="p", task="t", answer="2", messages=asked))
-    assert ids == here.encode(text_prompt("sadd|u1+1|a"))
+    templated = tokens(template=TEMPLATE)
+    messages = (ChatMessage(role="system", content="add"), ChatMessage(role="user", content="1+1"))
+    ids = templated.encode(Prompt(prompt_id="p", task="t", answer="2", messages=messages))
+    assert ids == templated.encode(text_prompt("sadd|u1+1|a"))
 
 
 def test_a_text_prompt_does_not_go_through_the_template() -> None:
@@ -42,28 +42,28 @@ def test_a_text_prompt_does_not_go_through_the_template() -> None:
 
 
 @pytest.mark.parametrize("make", [text_prompt, lambda t: _as_message(t)])
-def test_a_prompt_that_leaves_no_room_for_the_completion_is_refused_by_name(
+def test_the_error_names_a_prompt_that_does_not_fit_with_its_completion(
     make: Callable[[str], Prompt],
 ) -> None:
-    here = tokens(template="{{ messages[0].content }}")
-    assert len(here.encode(make("1" * 24))) == 24
+    templated = tokens(template="{{ messages[0].content }}")
+    assert len(templated.encode(make("1" * 24))) == 24
     with pytest.raises(PromptTooLong, match=r"prompt p1 has 25 tokens; .* at most 24 fit"):
-        here.encode(make("1" * 25))
+        templated.encode(make("1" * 25))
 
 
 def test_decoding_skips_special_tokens_wherever_they_are() -> None:
     tokenizer = make_tokenizer(max_tokens=32)
     pad, end = tokenizer.convert_tokens_to_ids([PAD, EOS])
-    here = Tokens(tokenizer, context_tokens=32, max_new_tokens=8)
-    four, two = here.encode(text_prompt("42"))
-    assert here.decode((pad, four, end, two, end)) == "42"
-    assert here.decode(()) == ""
+    small_tokens = Tokens(tokenizer, context_tokens=32, max_new_tokens=8)
+    four, two = small_tokens.encode(text_prompt("42"))
+    assert small_tokens.decode((pad, four, end, two, end)) == "42"
+    assert small_tokens.decode(()) == ""
 
 
 def test_a_demonstration_ends_with_the_end_of_sequence() -> None:
-    here = tokens()
+    one_per_character = tokens()
     end = make_tokenizer(max_tokens=32).eos_token_id
-    assert here.encode_answer("42") == (*here.encode(text_prompt("42")), end)
+    assert one_per_character.encode_answer("42") == (*one_per_character.encode(text_prompt("42")), end)
 
 
 def _as_message(text: str) -> Prompt:

@@ -1,4 +1,4 @@
-"""Rewards by turn: what an environment gives after a turn is the advantage of that turn in the learner."""
+"""Rewards by turn: a reward that an environment gives after a turn counts for that turn in the learner."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 
 def turns(*sizes: int) -> list[Turn]:
-    """Turns of so many tokens, numbered from 10, each sampled by version 0."""
+    """Return turns of these sizes, with tokens numbered from 10, sampled by version 0."""
     first, made = 10, []
     for size in sizes:
         made.append(turn(range(first, first + size), (0, size)))
@@ -40,7 +40,7 @@ def turns(*sizes: int) -> list[Turn]:
 
 
 async def scored(*completions: Completion) -> Group:
-    """The group as replay gets it and the learner reads it."""
+    """Return the group as the actor sends it to replay and the learner decodes it."""
     config = small_config(data={"kind": "addition", "environment": CUSTOM}, rewards=REWARDS)
     scorer = EnvironmentRewards(
         Verifier(), config.rewards, metrics=Metrics(), keeps_steps=BySource({"": False})
@@ -98,7 +98,7 @@ async def test_rewards_by_turn_reach_the_tokens_of_their_turn_and_of_earlier_tur
 
 
 def by_token(groups: list[Group], spec: Any) -> list[list[float]]:
-    """The advantages of the sampled tokens of each segment, as the loss reads them."""
+    """Return the advantages of the sampled tokens of each segment, as the loss reads them."""
     weights = {"progress": 2.0, "exact_match": 1.0}
     rewards = batch_rewards(groups, weights, Shaping())
     steps = step_rewards(groups, rewards, weights)
@@ -108,7 +108,7 @@ def by_token(groups: list[Group], spec: Any) -> list[list[float]]:
 
 
 def returns(groups: list[Group]) -> list[list[float]]:
-    """The sums of rewards from each token on, which are the advantages of a critic whose values are 0."""
+    """Return the sums of rewards from each token on: the advantages of a critic whose values are 0."""
     weights = {"progress": 2.0, "exact_match": 1.0}
     steps = step_rewards(groups, batch_rewards(groups, weights, Shaping()), weights)
     sequences = make_sequences(groups, Shaping())
@@ -123,7 +123,7 @@ def returns(groups: list[Group]) -> list[list[float]]:
 
 
 async def sub_agents(episode: Episode) -> None:
-    """The main conversation, a sub-agent, and the main conversation again, with a reward after each."""
+    """Run the main conversation, a sub-agent, and the main conversation again, with a reward after each."""
     await episode.sample()
     episode.reward("progress", 0.25)
     agent = episode.begin_segment((7, 7))
@@ -135,7 +135,7 @@ async def sub_agents(episode: Episode) -> None:
 
 
 @scenario
-async def test_a_turn_has_the_rewards_given_after_it_whatever_segment_it_is_in() -> None:
+async def test_a_turn_has_the_rewards_after_it_in_any_segment() -> None:
     played = await played_by(sub_agents, turns=turns(2, 1, 1))
     completion = played.completion
     assert [each.token_ids for each in completion.segments] == [(10, 11, 90, 13), (12,)]
@@ -152,7 +152,7 @@ async def test_a_turn_has_the_rewards_given_after_it_whatever_segment_it_is_in()
 
 
 @scenario
-async def test_a_completion_of_one_segment_says_nothing_of_its_turns() -> None:
+async def test_a_completion_of_one_segment_has_no_ends_of_turns() -> None:
     async def play(episode: Episode) -> None:
         await episode.sample()
         await episode.sample()
@@ -162,7 +162,7 @@ async def test_a_completion_of_one_segment_says_nothing_of_its_turns() -> None:
 
 
 @scenario
-async def test_the_verifier_s_steps_do_not_count_beside_an_environment() -> None:
+async def test_steps_of_the_verifier_are_ignored_in_a_run_with_an_environment() -> None:
     class Stepping(Verifier):
         async def score(self, prompt: Any, completions: Sequence[Completion]) -> list[Completion]:
             steps = (StepReward(value=1.0, text_end=1),)
@@ -184,7 +184,7 @@ async def test_the_verifier_s_steps_do_not_count_beside_an_environment() -> None
 
 
 @scenario
-async def test_rewards_by_turn_that_nothing_can_be_made_of_withhold_the_episode() -> None:
+async def test_invalid_rewards_by_turn_withhold_the_episode() -> None:
     async def early(episode: Episode) -> None:
         episode.reward("progress", 1.0)
 
@@ -224,9 +224,11 @@ async def test_a_completion_of_several_segments_is_cut_if_its_last_turn_is() -> 
         return run
 
     for later, reason in ((False, FinishReason.STOP), (True, FinishReason.STOP)):
-        cut, whole = (turn([5], (0, 1), finish=finish) for finish in (FinishReason.LENGTH, FinishReason.STOP))
+        truncated, complete = (
+            turn([5], (0, 1), finish=finish) for finish in (FinishReason.LENGTH, FinishReason.STOP)
+        )
         assert (
-            await played_by(play(later), turns=[cut, whole], max_tokens=1)
+            await played_by(play(later), turns=[truncated, complete], max_tokens=1)
         ).completion.finish_reason is reason
-        cut_last = (await played_by(play(later), turns=[whole, cut], max_tokens=1)).completion
+        cut_last = (await played_by(play(later), turns=[complete, truncated], max_tokens=1)).completion
         assert cut_last.finish_reason is FinishReason.LENGTH

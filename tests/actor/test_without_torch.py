@@ -1,4 +1,4 @@
-"""The actor's image has neither torch nor vllm: its program and its tokenizer need none of the two."""
+"""The program and the tokenizer of an actor need neither torch nor vllm, which its image lacks."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Arithmetic: values worked out by hand, and every hostile text is an error soon."""
+"""Arithmetic: expressions with values worked out by hand, and hostile texts, which must fail quickly."""
 
 import contextlib
 from fractions import Fraction

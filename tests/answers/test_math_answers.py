@@ -30,13 +30,13 @@ def accepted(truth: str, answer: str) -> bool:
     """Compare as the reward does: check the limits, compare exactly, then compute."""
     expected = normalize(truth)
     try:
-        given = normalize(answer)
-        same = exactly_equal(expected, given, digits=6)
-        if same is not None:
-            return same
+        actual = normalize(answer)
+        exact = exactly_equal(expected, actual, digits=6)
+        if exact is not None:
+            return exact
         with cpu_limit(5.0):
             parse_answer(expected)
-            return equal(expected, given, digits=6)
+            return equal(expected, actual, digits=6)
     except UnsupportedExpression:
         return False
 
@@ -58,7 +58,7 @@ def test_every_ground_truth_of_the_table_is_parsed() -> None:
 
 
 @pytest.mark.parametrize("piece", [",", ".", "\\", " ", "5 abc ", r"\pm", "²", "0.1", r"\text{a", "(n+", "'"])
-def test_no_repeated_piece_takes_long_to_parse(piece: str) -> None:
+def test_a_text_of_one_piece_repeated_is_parsed_quickly(piece: str) -> None:
     text = piece * (990 // len(piece)) + "x"
     before = time.process_time()
     with suppress(UnsupportedExpression):
@@ -67,7 +67,7 @@ def test_no_repeated_piece_takes_long_to_parse(piece: str) -> None:
 
 
 @pytest.mark.parametrize("text", [r"\left", r"\left\right", r"\,", "{}", r"\text{", "\\", "_", "^"])
-def test_an_incomplete_command_is_unequal_and_no_failure(text: str) -> None:
+def test_an_incomplete_command_is_unequal_and_raises_nothing(text: str) -> None:
     assert not accepted("5", text)
 
 
@@ -84,6 +84,6 @@ def test_a_large_number_equals_itself_with_a_decimal_point() -> None:
     assert not accepted(r"6.02\times 10^{23}", large[:-1] + "1")
 
 
-def test_letters_of_several_choices_may_be_in_a_text_command() -> None:
+def test_letters_of_a_multiple_choice_may_be_in_a_text_command() -> None:
     assert accepted("A, C", r"\text{A, C}")
     assert not accepted("A, C", r"\text{A, B}")

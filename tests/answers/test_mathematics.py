@@ -1,4 +1,4 @@
-"""Comparisons without algebra, where they suffice: the results are those of the comparison with algebra."""
+"""Comparisons without computer algebra give the results of the comparison with it."""
 
 from fractions import Fraction
 from itertools import product
@@ -71,7 +71,7 @@ def test_a_number_is_parsed_exactly(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "exact"),
     [
         ("391/17", True),
         (r"\frac{10}{2}", True),
@@ -84,8 +84,8 @@ def test_a_number_is_parsed_exactly(text: str) -> None:
         (r"r^3\frac{3}{2}", False),
     ],
 )
-def test_a_division_without_remainder_is_found(text: str, found: bool) -> None:
-    assert has_quotient(normalize(text)) is found
+def test_only_a_division_without_remainder_is_exact(text: str, exact: bool) -> None:
+    assert has_quotient(normalize(text)) is exact
 
 
 @pytest.mark.parametrize(

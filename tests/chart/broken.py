@@ -1,4 +1,4 @@
-"""Breaks one place of a rendered release."""
+"""Change or remove one value of a rendered release."""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -13,13 +13,14 @@ class _Mark(Enum):
 
 
 ABSENT: Any = _Mark.ABSENT
-"""Has a name, and so the ids of the tests that use it are the same in every process."""
+"""Removes a key. Its representation is constant, so test ids are the same in every process."""
 
 
 def broken(documents: Iterable[Document], name: str, path: str, value: Any) -> list[Document]:
-    """A copy in which the object `name` (Kind/name) has `value` at the dotted path; ABSENT removes the key.
+    """Return a copy in which the object `name` (Kind/name) has `value` at the dotted path.
 
-    A bracketed last part stands for one key with dots in it. Errors: KeyError when there is no such object.
+    ABSENT removes the key. A last part in brackets is a key that contains dots. Errors: KeyError for a
+    missing object.
     """
     copy = deepcopy(list(documents))
     target: Any = next((d for d in copy if label(d) == name), None)

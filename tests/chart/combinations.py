@@ -1,4 +1,4 @@
-"""The chart's important switches, and rows in which every two positions of every two of them meet."""
+"""The chart's important switches, and combinations that have every pair of positions of two switches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What one position of a switch adds to the values, and to the run."""
+    """A position of a switch: what it adds to the values and to the run."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -167,7 +167,7 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
 
 
 def release_of(row: Row) -> Release:
-    """The release with every switch in its position of this row."""
+    """Return the release with every switch in its position of the row."""
     values: dict[str, Any] = dict(BASE)
     run: dict[str, Any] = dict(RUN)
     for switch, position in row.items():
@@ -177,7 +177,7 @@ def release_of(row: Row) -> Release:
 
 
 def pairwise(switches: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Rows in which every pair of positions of two switches meets; greedy, always the same."""
+    """Return rows that have every pair of positions of two switches; greedy and deterministic."""
     missing = {
         ((one, a), (two, b))
         for one, two in combinations(switches, 2)
@@ -202,7 +202,7 @@ def pairwise(switches: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 
 
 def _gain(missing: set[Any], row: Row, switch: str, position: str) -> tuple[int, int]:
-    """Pairs that this choice closes with those made, and pairs that it still could."""
+    """Return the number of missing pairs that a choice adds now, and the number that it can add later."""
     closed = sum(((other, chosen), (switch, position)) in missing for other, chosen in row.items())
     open_pairs = sum((switch, position) in pair for pair in missing)
     return closed, open_pairs

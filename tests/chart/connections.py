@@ -1,4 +1,4 @@
-"""Which pods are connected to which, as the kernel sees it."""
+"""The connections between pods, from the socket tables of the kernel."""
 
 import subprocess
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ SECONDS = 10
 
 @dataclass(frozen=True, slots=True, order=True)
 class Connection:
-    """From a component to a component, at the port that listens."""
+    """A connection from a component to a component, and the listening port."""
 
     source: str
     target: str
@@ -18,20 +18,20 @@ class Connection:
 
 
 def connections(machine: Machine) -> set[Connection]:
-    """Every established TCP connection between pods now."""
+    """Return every established TCP connection between pods."""
     component = {p.facts.pod_ip: str(p.labels["app.kubernetes.io/component"]) for p in machine.pods.values()}
-    found = set()
+    established = set()
     for pod in machine.pods.values():
         own = pod.facts.pod_ip
         listening = {port for _, port, _, _ in _sockets(pod.holder, "listening")}
         for _, local, peer, _remote in _sockets(pod.holder, "established"):
             if local in listening and peer in component:
-                found.add(Connection(component[peer], component[own], local))
-    return found
+                established.add(Connection(component[peer], component[own], local))
+    return established
 
 
 def _sockets(holder: int, state: str) -> list[tuple[str, int, str, int]]:
-    """(local address, port, peer address, port) of a network namespace's sockets."""
+    """Yield (local address, port, peer address, port) of the sockets of a network namespace."""
     words = ["nsenter", f"--net=/proc/{holder}/ns/net", "ss", "-Htn", "state", state]
     text = subprocess.run(words, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
     ends = [line.split()[2:4] for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""What the user brings: the Secrets and claims that the values name and the chart does not make."""
+"""The Secrets and claims that the values name and the user creates."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ KEYS = ("existingSecret", "existingClaim")
 
 
 def external_names(release: Release) -> set[str]:
-    """The names under the keys that the chart documents for this, and under no others."""
+    """Return the names at the keys that are documented for existing objects."""
     values = release.values
     download = values.get("model", {}).get("download", {})
     token = download.get("tokenSecret", {}).get("name")

@@ -1,4 +1,4 @@
-"""Values that cannot work: what is wrong with them, and what the chart has to say."""
+"""Values that cannot work, with the messages of the chart."""
 
 from typing import Any
 
@@ -15,23 +15,23 @@ BASE: Values = {"run": {"config": TINY_RUN}, "redis": {"auth": {"existingSecret"
 
 
 def pool(**values: Any) -> Values:
-    """Values with one pool."""
+    """Return values with one pool."""
     return {"rollout": {"pools": [{"name": "a", **values}]}}
 
 
 def scaled(kind: str, **values: Any) -> Values:
-    """Values with one pool that something scales, and all that it needs."""
+    """Return values with one autoscaled pool, and everything that its autoscaler needs."""
     scaling = {"kind": kind, "minReplicas": 1, **values}
     return {**pool(autoscaling=scaling), "monitoring": SCRAPED, "autoscaling": PROMETHEUS}
 
 
 def download(**values: Any) -> Values:
-    """A model that is downloaded in a way of its own."""
+    """Return values with a downloaded model and settings of the download."""
     return {**DOWNLOAD, "download": {**DOWNLOAD["download"], **values}}
 
 
 def mounted(path: str) -> Values:
-    """A room with a volume of the user's at this path."""
+    """Return the values of a component with a volume of the user at a path."""
     return {
         "extraVolumes": [{"name": "a", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "a", "mountPath": path}],
@@ -39,12 +39,12 @@ def mounted(path: str) -> Values:
 
 
 def run(text: str) -> Values:
-    """Values with another run."""
+    """Return values with another run."""
     return {"run": {"config": text}}
 
 
 def rewarded(rewards: str, **verifier: Any) -> Values:
-    """Values with a run of these rewards, and a verifier."""
+    """Return values with a run with these rewards, and a verifier."""
     return {**run(f"{TINY_RUN}rewards: [{rewards}]\n"), "verifier": verifier}
 
 
@@ -69,7 +69,7 @@ BESIDE = {"name": "a", "image": "a:1"}
 ON_NODE = {"hostNetwork": True}
 
 
-# (values laid over BASE, what the one problem has to say)
+# (values merged over BASE, the message of the only problem)
 CASES: tuple[tuple[Values, str], ...] = (
     ({"fullnameOverride": "a" * 41}, "set fullnameOverride to at most 40"),
     (run(" \n"), "--set-file run.config="),
@@ -424,7 +424,7 @@ CASES: tuple[tuple[Values, str], ...] = (
     (pool(**ON_NODE), "rollout.pools[a].hostNetwork is true, and the NetworkPolicies"),
 )
 
-# (values laid over BASE, what `slipstream validate` says, also in the init container); helm installs them
+# (values merged over BASE that helm installs, the message of `slipstream validate`, also in a pod)
 RUN_CASES: tuple[tuple[Values, str], ...] = (
     (run("stages: [{name: a, kind: rl}]"), "has `stages`"),
     (run("teacher: {address: 'a:1'}"), "teacher.address: is set in the run"),

@@ -1,4 +1,4 @@
-"""Reads rendered objects: the pods that they make, what selects them, what they mount."""
+"""Queries over rendered objects: their pods, and the selectors and labels of pods."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ SELECTING_BY_LABELS = ("Deployment", "StatefulSet", "PodDisruptionBudget", "PodM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplate:
-    """The pods of one workload, all alike."""
+    """The template of the pods of a workload."""
 
     owner: Document
     metadata: Document
     spec: Document
     follows: bool = False
-    """Whether another template of its LeaderWorkerSet makes the first pod of a group."""
+    """Whether the first pod of a group comes from another template of the LeaderWorkerSet."""
 
     @property
     def name(self) -> str:
-        """Kind/name of what makes it, for messages."""
+        """Return Kind/name of the workload, for messages."""
         return f"{self.owner['kind']}/{self.owner['metadata']['name']}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """Its labels, with those of the first pod that the workload's controller makes from the template."""
+        """Return the labels of the template, with those that the controller adds to the first pod."""
         labels = dict(self.metadata.get("labels") or {})
         name = self.owner["metadata"]["name"]
         if self.owner["kind"] == "StatefulSet":
@@ -42,46 +42,48 @@ class PodTemplate:
 
     @property
     def component(self) -> str:
-        """Which room of the house it is."""
+        """Return the component of the pods."""
         return self.labels.get(COMPONENT_LABEL, "")
 
     @property
     def runs_on(self) -> bool:
-        """True for a pod that serves until it is stopped; false for one that ends by itself."""
+        """Return true for pods that serve until they are stopped, false for pods that end by themselves."""
         return self.owner["kind"] in RUNS_ON
 
     @property
     def containers(self) -> list[Document]:
-        """Its containers without the initial ones."""
+        """Return the containers without initial ones."""
         return list(self.spec.get("containers") or [])
 
     @property
     def all_containers(self) -> list[Document]:
-        """Its containers, initial ones first."""
+        """Return all containers, initial ones first."""
         return list(self.spec.get("initContainers") or []) + self.containers
 
     @property
     def ports(self) -> dict[str, int]:
-        """Container ports by name; one without a name under its number."""
-        found = [port for container in self.containers for port in container.get("ports") or []]
-        return {port.get("name", str(port["containerPort"])): port["containerPort"] for port in found}
+        """Return the container ports by name, or by number if a port has no name."""
+        container_ports = [port for container in self.containers for port in container.get("ports") or []]
+        return {
+            port.get("name", str(port["containerPort"])): port["containerPort"] for port in container_ports
+        }
 
 
 def pod_templates(documents: Iterable[Document]) -> list[PodTemplate]:
-    """Every pod that the objects make, hooks included."""
-    found = []
+    """Return the template of every pod of the objects, hooks included."""
+    templates = []
     for document in documents:
         for number, template in enumerate(_templates_of(document)):
             metadata = template.get("metadata") or {}
             follows = number > 0
-            found.append(
+            templates.append(
                 PodTemplate(owner=document, metadata=metadata, spec=template["spec"], follows=follows)
             )
-    return found
+    return templates
 
 
 def group_labels(name: str, index: int) -> dict[str, str]:
-    """The labels of a pod of the first group of a LeaderWorkerSet: its controllers are StatefulSets."""
+    """Return the labels that StatefulSets add to a pod of the first group of a LeaderWorkerSet."""
     pod = f"{name}-0-{index}" if index else f"{name}-0"
     return {POD_NAME_LABEL: pod, WORKER_INDEX_LABEL: str(index)}
 
@@ -98,22 +100,22 @@ def _templates_of(document: Document) -> Iterator[Document]:
 
 
 def of_kind(documents: Iterable[Document], *kinds: str) -> list[Document]:
-    """The objects of these kinds."""
+    """Return the objects of these kinds."""
     return [document for document in documents if document["kind"] in kinds]
 
 
 def by_name(documents: Iterable[Document], kind: str) -> dict[str, Document]:
-    """The objects of a kind by name."""
+    """Return the objects of a kind by name."""
     return {document["metadata"]["name"]: document for document in of_kind(documents, kind)}
 
 
 def label(document: Document) -> str:
-    """Kind/name, for messages."""
+    """Return Kind/name, for messages."""
     return f"{document['kind']}/{document['metadata']['name']}"
 
 
 def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector (matchLabels and matchExpressions) takes these labels; {} takes all."""
+    """Return whether a label selector (matchLabels and matchExpressions) matches labels; {} matches all."""
     if selector is None:
         return False
     equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
@@ -132,7 +134,7 @@ def _expressed(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def pod_selector(document: Document) -> dict[str, Any] | None:
-    """What an object selects pods by, as a label selector; None when it selects none."""
+    """Return the label selector by which an object selects pods; None if it selects none."""
     spec = document.get("spec") or {}
     if document["kind"] == "Service":
         return {"matchLabels": spec["selector"]} if spec.get("selector") else None

@@ -1,4 +1,4 @@
-"""Reads a number off a pod's metrics page."""
+"""Read a value from a pod's metrics page."""
 
 from chart.kubelet.machine import Machine
 from chart.kubelet.pod import Pod
@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def gauge(machine: Machine, pod: Pod, name: str, **labels: str) -> float:
-    """The sample `slipstream_<name>` with these labels. Errors: KeyError when there is none."""
+    """Return the sample `slipstream_<name>` with these labels. Errors: KeyError if there is none."""
     status, text = machine.get(pod, "/metrics")
     assert status == 200, text
     for family in text_string_to_metric_families(text):

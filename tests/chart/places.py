@@ -1,4 +1,4 @@
-"""The ends of connections in a rendered release: its pods, and who else is in and around the cluster."""
+"""The ends of connections of a rendered release: its pods, other pods of the cluster, outside addresses."""
 
 from collections.abc import Iterable
 
@@ -7,14 +7,14 @@ from chart.reachability import Place
 
 
 def pods_of(documents: Iterable[Document], *, namespace: str, prefix: str = "") -> list[Place]:
-    """One pod of each component, and a second one where a component talks to itself or its like."""
-    found: dict[str, Place] = {}
+    """Return one pod of each component, and a second one of components whose pods call each other."""
+    pods: dict[str, Place] = {}
     for pod in pod_templates(documents):
         for name in (pod.component, f"other {pod.component}"):
-            if name not in found and (name == pod.component or pod.component in ("learner", "rollout")):
+            if name not in pods and (name == pod.component or pod.component in ("learner", "rollout")):
                 place = Place(name=prefix + name, namespace=namespace, labels=pod.labels, ports=pod.ports)
-                found[name] = place
-    return list(found.values())
+                pods[name] = place
+    return list(pods.values())
 
 
 DNS = Place(name="dns", namespace="kube-system", labels={"k8s-app": "kube-dns"}, address="10.9.0.1")

@@ -1,7 +1,7 @@
-"""Which connection a set of NetworkPolicies lets through, as Kubernetes defines it.
+"""Which connections NetworkPolicies allow, by the definition of Kubernetes.
 
-See https://kubernetes.io/docs/concepts/services-networking/network-policies/. A connection needs the leave of
-both ends: a pod that no policy selects for a direction is open in it, one that any selects needs one rule.
+See https://kubernetes.io/docs/concepts/services-networking/network-policies/. Both ends have to allow a
+connection. A direction of a pod is open if no policy selects the pod for it; otherwise a rule has to match.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from chart.manifests import Document, of_kind, selects
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 Direction = Literal["Ingress", "Egress"]
 Edge = tuple[str, str, int, str]
-"""Source, target, port, protocol."""
+"""An allowed connection: source, target, port, protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One end of a connection: a pod, or an address outside the cluster (no namespace)."""
+    """An end of a connection: a pod, or an address outside of the cluster (without a namespace)."""
 
     name: str
     namespace: str | None = None
@@ -33,7 +33,7 @@ class Place:
 def reached(
     policies: Sequence[Document], places: Iterable[Place], ports: Iterable[tuple[int, str]]
 ) -> set[Edge]:
-    """Every edge between two different places that the policies let through."""
+    """Return every edge between two different ends that the policies allow."""
     pairs, ports = list(product(list(places), repeat=2)), list(ports)
     return {
         (source.name, target.name, port, protocol)
@@ -46,7 +46,7 @@ def reached(
 def passes(
     policies: Sequence[Document], source: Place, target: Place, *, port: int, protocol: str = "TCP"
 ) -> bool:
-    """Whether a connection is allowed by the policies at both of its ends."""
+    """Return whether the policies at both ends allow a connection."""
     leaves = _direction(
         policies, "Egress", at=source, peer=target, target=target, port=port, protocol=protocol
     )
@@ -105,9 +105,9 @@ def _one_peer_matches(peer: Document, place: Place, *, namespace: str) -> bool:
 
 
 def _in_block(block: Document, address: str) -> bool:
-    given = ip_address(address)
-    excluded = any(given in ip_network(part) for part in block.get("except") or [])
-    return given in ip_network(block["cidr"]) and not excluded
+    parsed_address = ip_address(address)
+    excluded = any(parsed_address in ip_network(part) for part in block.get("except") or [])
+    return parsed_address in ip_network(block["cidr"]) and not excluded
 
 
 def _port_matches(ports: list[Document] | None, target: Place, *, port: int, protocol: str) -> bool:
@@ -126,6 +126,6 @@ def _one_port_matches(rule: Document, target: Place, *, port: int, protocol: str
 
 
 def network_policies(documents: Iterable[Document], *, namespace: str) -> list[Document]:
-    """The policies among the objects; one that names no namespace is in that of the release."""
-    found = of_kind(documents, "NetworkPolicy")
-    return [{**p, "metadata": {"namespace": namespace, **p["metadata"]}} for p in found]
+    """Return the policies among the objects; without a namespace they are in that of the release."""
+    policies = of_kind(documents, "NetworkPolicy")
+    return [{**p, "metadata": {"namespace": namespace, **p["metadata"]}} for p in policies]

@@ -1,4 +1,4 @@
-"""The smallest release that is a whole circle: a tiny model on CPUs, emulated engines, Redis, mutual TLS."""
+"""The smallest complete release: a tiny model on CPUs, emulated engines, Redis, mutual TLS."""
 
 import subprocess
 import sys
@@ -41,12 +41,12 @@ SECRETS = ("redis-password", *(f"tls-{role}" for role in ROLES))
 
 
 def small_release(**values: Any) -> Release:
-    """The release, with more values over its own."""
+    """Return the release, with more values merged over its own."""
     return Release(name=NAME, namespace=NAMESPACE, values=merge(VALUES, values))
 
 
-def given_secrets(directory: Path) -> dict[str, dict[str, bytes]]:
-    """The Secrets that a user brings, made by `slipstream certs`."""
+def user_secrets(directory: Path) -> dict[str, dict[str, bytes]]:
+    """Return the Secrets of the user, created with `slipstream certs`."""
     called = ("replay", "verifier", "teacher", "learner", "rollout", "redis")
     names = [f"--san={role}={FULLNAME}-{role}" for role in called]
     domain = f"{NAME}.{NAMESPACE}.slipstream"
@@ -56,8 +56,8 @@ def given_secrets(directory: Path) -> dict[str, dict[str, bytes]]:
         capture_output=True,
         timeout=CERTS_SECONDS,
     )
-    found = {f"tls-{role}": _files(directory / role) for role in ROLES}
-    return {**found, "redis-password": {"password": b"correct horse\n"}}
+    secrets = {f"tls-{role}": _files(directory / role) for role in ROLES}
+    return {**secrets, "redis-password": {"password": b"correct horse\n"}}
 
 
 def _files(folder: Path) -> dict[str, bytes]:

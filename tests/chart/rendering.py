@@ -1,4 +1,4 @@
-"""Renders the chart to Kubernetes objects, without a cluster."""
+"""Render the chart to Kubernetes objects, without a cluster."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -14,7 +14,7 @@ Values = dict[str, Any]
 
 
 def render(release: Release) -> list[Document]:
-    """Every object of a release, hooks included. Errors: RenderError with what helm would print."""
+    """Return every object of a release, hooks included. Errors: RenderError with the message of helm."""
     try:
         _chart().validate_schema(dict(release.values))
         files = _chart().render(dict(release.values), name=release.name, namespace=release.namespace)
@@ -30,10 +30,10 @@ def _chart() -> helm_python.Chart:
 
 
 class StrictLoader(yaml.CSafeLoader):
-    """Reads YAML, and refuses a mapping that has a key two times: of those PyYAML would keep the last."""
+    """A YAML loader that refuses a mapping with a duplicate key; PyYAML itself keeps the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Errors: ConstructorError that names the key and where it is."""
+        """Construct a mapping. Errors: ConstructorError with the duplicate key and its line."""
         seen = set()
         for key, _ in node.value:
             if key.value in seen:
@@ -44,22 +44,22 @@ class StrictLoader(yaml.CSafeLoader):
 
 
 def parse(text: str) -> list[Document]:
-    """The objects in a YAML stream. Errors: ConstructorError for a mapping with a key two times."""
+    """Return the objects of a YAML stream. Errors: ConstructorError for a duplicate key."""
     return [document for document in yaml.load_all(text, StrictLoader) if document]
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
-    """Values files in the order of the command line: mappings merge, anything else replaces."""
+    """Merge values as helm does: mappings are merged, any other value replaces the one below."""
     merged = deepcopy(dict(below))
     for key, value in above.items():
-        found = merged.get(key)
-        both = isinstance(found, dict) and isinstance(value, Mapping)
-        merged[key] = merge(found, value) if both else deepcopy(value)
+        lower = merged.get(key)
+        both = isinstance(lower, dict) and isinstance(value, Mapping)
+        merged[key] = merge(lower, value) if both else deepcopy(value)
     return merged
 
 
 def refusals(values: Values) -> list[str]:
-    """What values.schema.json says against the values: a line for each, `at '/path': why`."""
+    """Return the violations of values.schema.json, a line for each: `at '/path': reason`."""
     try:
         _chart().validate_schema(values)
     except helm_python.HelmError as error:
@@ -68,5 +68,5 @@ def refusals(values: Values) -> list[str]:
 
 
 def default_values() -> Values:
-    """The chart's own values."""
+    """Return the chart's own values."""
     return _chart().values

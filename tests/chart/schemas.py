@@ -1,4 +1,4 @@
-"""Checks objects against the schemas of Kubernetes 1.29 to 1.37 and of the custom resources that we use."""
+"""Validate objects against the schemas of Kubernetes 1.29 to 1.37 and of the used custom resources."""
 
 import json
 import subprocess
@@ -26,16 +26,16 @@ NODE_SECONDS = 60
 
 
 def kubernetes_problems(documents: Iterable[Document], version: str) -> list[str]:
-    """What a Kubernetes of this version would refuse or ignore of the objects that are its own."""
-    found = []
+    """Return what a version of Kubernetes would refuse or ignore in objects of its own kinds."""
+    problems = []
     for document in _own(documents):
         errors = _validator(version, document["apiVersion"], document["kind"]).iter_errors(document)
-        found += [f"{label(document)} in {version}: {_where(error)}: {error.message}" for error in errors]
-    return found
+        problems += [f"{label(document)} in {version}: {_where(error)}: {error.message}" for error in errors]
+    return problems
 
 
 def _own(documents: Iterable[Document]) -> Iterator[Document]:
-    """Kubernetes' own objects, and pod templates in custom ones as if they were such."""
+    """Return the objects of Kubernetes' own kinds, and the pod templates of custom resources as Pods."""
     for document in documents:
         if group(document) not in CUSTOM_GROUPS:
             yield document
@@ -51,12 +51,12 @@ def _own(documents: Iterable[Document]) -> Iterator[Document]:
 
 
 def group(document: Document) -> str:
-    """The API group of an object; empty for the core."""
+    """Return the API group of an object; "" for the core."""
     return str(document["apiVersion"]).rpartition("/")[0]
 
 
 def custom_problems(documents: Iterable[Document]) -> list[str]:
-    """What is wrong with custom resources, by the schemas of their projects (one run of Node for all)."""
+    """Return the faults of custom resources by the schemas of their projects, from one run of Node."""
     documents = list(documents)
     modelled = [document for document in documents if group(document) in MODELLED_GROUPS]
     answer = subprocess.run(
@@ -71,15 +71,15 @@ def custom_problems(documents: Iterable[Document]) -> list[str]:
 
 
 def strict_problems(documents: Iterable[Document]) -> list[str]:
-    """What is wrong with custom resources by our own schemas, unknown keys included."""
-    found = []
+    """Return the faults of custom resources, also unknown keys, by the schemas in this repository."""
+    problems = []
     for document in documents:
         path = HERE / "schemas" / f"{document['kind']}.json"
         if group(document) in CUSTOM_GROUPS:
             schema = json.loads(path.read_text(encoding="utf-8"))
             errors = jsonschema.Draft202012Validator(schema).iter_errors(document)
-            found += [f"{label(document)}: {_where(error)}: {error.message}" for error in errors]
-    return found
+            problems += [f"{label(document)}: {_where(error)}: {error.message}" for error in errors]
+    return problems
 
 
 def _where(error: jsonschema.ValidationError) -> str:
@@ -88,7 +88,7 @@ def _where(error: jsonschema.ValidationError) -> str:
 
 @cache
 def _validator(version: str, api_version: str, kind: str) -> jsonschema.Draft202012Validator:
-    """Errors: FileNotFoundError when this version does not know the kind."""
+    """Return the validator of a kind. Errors: FileNotFoundError if this version lacks the kind."""
     head, _, tail = api_version.rpartition("/")
     name = f"{head.split('.')[0]}-{tail}" if head else tail
     folder = f"kubernetes-json-schema/v{version}.0-local-strict"

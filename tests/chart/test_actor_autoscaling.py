@@ -22,7 +22,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What KEDA asks Prometheus, its target for each pod, and the bounds of the number of pods."""
+    """The query of KEDA to Prometheus, its target for each pod, and the bounds of the number of pods."""
 
     query: str
     target: float
@@ -70,7 +70,7 @@ def numbers_of_actors(
 
 
 def scrape(store: Store, time: float, actors: int, groups: dict[str, float]) -> None:
-    """Add a sample of each phase of each actor; the series of actors that have ended end."""
+    """Add a sample of each phase of each actor; mark the series of removed actors as ended."""
     values = {
         labels_of(release="demo", namespace="training", pod=f"actor-{number}", phase=phase): value
         for number in range(actors)

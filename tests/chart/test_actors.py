@@ -1,4 +1,4 @@
-"""Actors are pods without weights, and reach rollouts by what the chart says of their addresses and name."""
+"""Actors are pods without weights; the chart gives rollouts the addresses and the name that actors use."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_a_rollout_reports_the_address_of_its_pod_and_other_nodes_of_its_engine_
     }
 
 
-def test_actors_expect_a_name_that_is_in_the_certificate_of_the_rollouts() -> None:
+def test_the_name_that_actors_expect_is_in_the_certificate_of_the_rollouts() -> None:
     documents = render(small_release(tls={"mode": "certManager"}))
     name = configuration(documents)["rollout"]["server_name"]
     (certificate,) = [
@@ -59,11 +59,11 @@ def test_actors_expect_a_name_that_is_in_the_certificate_of_the_rollouts() -> No
     assert name in certificate["dnsNames"]
 
 
-def test_actors_expect_no_name_where_there_are_no_certificates() -> None:
+def test_without_certificates_actors_expect_no_name() -> None:
     assert "server_name" not in configuration(render(small_release(tls={"mode": "none"})))["rollout"]
 
 
-def test_an_actor_has_a_certificate_of_its_own_without_a_name() -> None:
+def test_an_actor_has_its_own_certificate_without_a_name() -> None:
     documents = render(small_release(tls={"mode": "certManager"}))
     (certificate,) = [
         d["spec"] for d in of_kind(documents, "Certificate") if d["metadata"]["name"] == f"{FULLNAME}-actor"
@@ -87,10 +87,10 @@ def test_an_actor_has_a_certificate_of_its_own_without_a_name() -> None:
     ],
     ids=["made", "downloaded"],
 )
-def test_an_actor_keeps_the_tokenizer_alone_and_apart_from_a_shared_cache_of_weights(
+def test_an_actor_stores_only_the_tokenizer_and_outside_of_the_shared_cache_of_weights(
     values: dict[str, Any], argument: str | None
 ) -> None:
-    """A cache with config.json and without weights would stop the pods that need weights."""
+    """Pods that need weights would fail on a cache that has config.json and no weights."""
     documents = render(small_release(**values))
     (actor,) = pods_of(documents, "actor")
     (container,) = actor.spec["initContainers"]

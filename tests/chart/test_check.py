@@ -1,4 +1,4 @@
-"""The learner's pod checks the run with its own files before the learner starts."""
+"""The init container `check` of the learner's pod validates the run with the files of the pod."""
 
 import json
 import time
@@ -10,7 +10,7 @@ import pytest
 from chart.kubelet.machine import Machine
 from chart.kubelet.pod import Pod
 from chart.manifests import Document, of_kind, pod_templates
-from chart.release_small import FULLNAME, NAMESPACE, RUN, given_secrets, small_release
+from chart.release_small import FULLNAME, NAMESPACE, RUN, small_release, user_secrets
 from chart.rendering import render
 from cli.test_validate import make_model
 
@@ -33,25 +33,25 @@ ROW = {"prompt": "w1 w2", "answer": "w3"}
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     with Machine(tmp_path / "node", namespace=NAMESPACE) as made:
-        for name, data in given_secrets(tmp_path / "certs").items():
+        for name, data in user_secrets(tmp_path / "certs").items():
             made.add_secret(name, data)
         yield made
 
 
 @pytest.fixture
 def claims(tmp_path: Path) -> Path:
-    """What the claims `models` and `prompts` hold, with one row that is no row."""
-    found = tmp_path / "node" / "claims"
-    (found / "models").mkdir(parents=True)
-    make_model(found / "models" / "policy", max_position_embeddings=64)
-    (found / "prompts").mkdir()
+    """Write the content of the claims `models` and `prompts`, with one malformed row."""
+    folder = tmp_path / "node" / "claims"
+    (folder / "models").mkdir(parents=True)
+    make_model(folder / "models" / "policy", max_position_embeddings=64)
+    (folder / "prompts").mkdir()
     rows = [ROW, {"prompt": "w1 w2 w3"}]
-    (found / "prompts" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return found
+    (folder / "prompts" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
 
 
 def of_learner(**values: Any) -> list[Document]:
-    """A learner alone; whatever it waits for never comes."""
+    """Return the objects of a learner alone; the services that it waits for never start."""
     documents = render(small_release(**values))
     own = [d for d in documents if d["metadata"]["name"] == f"{FULLNAME}-learner"]
     return [*of_kind(documents, "ConfigMap"), *own]
@@ -67,7 +67,7 @@ def learner_until(machine: Machine, condition: Any) -> Pod:
 
 
 @pytest.mark.chart
-def test_a_run_that_cannot_work_ends_in_the_check_before_a_model_is_made(machine: Machine) -> None:
+def test_a_run_that_cannot_work_fails_the_check_before_a_model_is_created(machine: Machine) -> None:
     machine.apply(of_learner(run={"config": TOO_LONG}))
     learner = learner_until(machine, lambda pod: pod.problem)
     assert learner.problem.startswith("initial container check: exit 2: slipstream: /etc/slipstream/run.yaml")
@@ -78,8 +78,8 @@ def test_a_run_that_cannot_work_ends_in_the_check_before_a_model_is_made(machine
 
 
 @pytest.mark.chart
-def test_in_a_group_the_check_stays_in_its_container_and_says_why(machine: Machine) -> None:
-    """A container that ends there has LeaderWorkerSet make all pods of the group anew, with their logs."""
+def test_in_a_group_the_failed_check_keeps_its_container_with_the_reason(machine: Machine) -> None:
+    """If the container ended, LeaderWorkerSet would replace all pods of the group and their logs."""
     group = {"workload": "LeaderWorkerSet"}
     machine.apply(of_learner(run={"config": TOO_LONG}, learner=group))
     learner = learner_until(machine, lambda pod: "is run again in 60 seconds" in pod.log)
@@ -90,7 +90,7 @@ def test_in_a_group_the_check_stays_in_its_container_and_says_why(machine: Machi
 
 
 @pytest.mark.chart
-def test_a_row_of_the_claim_that_is_no_row_ends_in_the_check(machine: Machine, claims: Path) -> None:
+def test_a_malformed_row_of_the_claim_fails_the_check(machine: Machine, claims: Path) -> None:
     machine.apply(of_learner(**VOLUMES))
     learner = learner_until(machine, lambda pod: pod.problem)
     assert "data: /data/train.jsonl" in learner.problem
@@ -110,14 +110,14 @@ def test_a_run_that_passes_the_check_starts_the_learner(machine: Machine, claims
 
 
 def check_of(documents: list[Document]) -> Document:
-    """The container that checks."""
+    """Return the init container `check`."""
     initial = [c for pod in pod_templates(documents) for c in pod.spec.get("initContainers") or []]
     (check,) = [container for container in initial if container["name"] == "check"]
     return check
 
 
 def with_data(claim: str, path: str) -> dict[str, Any]:
-    """The values with the prompts in another claim, at another path."""
+    """Return values with the prompts in another claim, at another path."""
     data = {"existingClaim": claim, "mountPath": path}
     return {**VOLUMES, "data": data, "run": {"config": FROM_FILE.replace("/data", path)}}
 
@@ -127,7 +127,7 @@ def initial_names(**values: Any) -> list[str]:
     return [container["name"] for container in pod.spec.get("initContainers") or []]
 
 
-def test_the_check_comes_before_a_model_is_made_and_after_one_is_downloaded() -> None:
+def test_the_check_runs_before_a_model_is_created_and_after_one_is_downloaded() -> None:
     download = {"mode": "download", "download": {"repository": "example/policy", "revision": "4f2c9d1"}}
     downloaded = {"run": VOLUMES["run"], "data": VOLUMES["data"]}
     egress = {"egress": {"huggingface": True}}
@@ -137,7 +137,7 @@ def test_the_check_comes_before_a_model_is_made_and_after_one_is_downloaded() ->
     assert initial_names(**VOLUMES, learner={"check": {"enabled": False}}) == []
 
 
-def test_the_check_looks_where_the_release_mounts_model_and_prompts() -> None:
+def test_the_check_has_the_mounts_of_model_and_prompts() -> None:
     check = check_of(render(small_release(**with_data("prompts", "/prompts"))))
     mounts = {mount["mountPath"]: mount["name"] for mount in check["volumeMounts"]}
     assert mounts["/models"] == "models"
@@ -151,12 +151,12 @@ def test_the_check_looks_where_the_release_mounts_model_and_prompts() -> None:
     assert check["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-def test_prompts_that_lie_in_the_volume_of_the_model_are_mounted_once() -> None:
+def test_prompts_in_the_volume_of_the_model_are_mounted_once() -> None:
     check = check_of(render(small_release(**with_data("models", "/models"))))
     assert [mount["name"] for mount in check["volumeMounts"] if mount["mountPath"] == "/models"] == ["models"]
 
 
-def test_no_variable_and_no_object_of_the_user_gets_into_the_values_of_the_check() -> None:
+def test_the_values_of_the_check_have_no_variables_and_no_objects_of_the_user() -> None:
     private = {"extraEnv": [{"name": "TOKEN", "value": "hidden-1"}]}
     secret = {
         "apiVersion": "v1",

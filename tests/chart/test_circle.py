@@ -1,4 +1,4 @@
-"""What the chart renders, as local processes: it starts, trains, and survives what a cluster does."""
+"""A rendered release as local processes starts, trains, and survives restarts and deletions of pods."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from chart.manifests import Document
 from chart.metrics_page import gauge
 from chart.places import pods_of
 from chart.reachability import Place, network_policies, passes
-from chart.release_small import NAMESPACE, given_secrets, small_release
+from chart.release_small import NAMESPACE, small_release, user_secrets
 from chart.rendering import render
 from chart.waiting import START_SECONDS, STEP_SECONDS, eventually
 
@@ -28,31 +28,31 @@ def documents() -> list[Document]:
 def machine(documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     directory: Path = tmp_path_factory.mktemp("machine")
     with Machine(directory / "node", namespace=NAMESPACE) as made:
-        for name, data in given_secrets(directory / "certs").items():
+        for name, data in user_secrets(directory / "certs").items():
             made.add_secret(name, data)
         made.apply(documents)
         made.wait_until_ready(seconds=START_SECONDS)
         yield made
 
 
-def test_the_circle_trains(machine: Machine) -> None:
+def test_the_release_trains(machine: Machine) -> None:
     trains(machine, steps=5)
     assert {pod.restarts for pod in machine.pods.values()} == {0}, restarts(machine)
 
 
-def test_both_workers_are_in_the_fleet(machine: Machine) -> None:
+def test_both_rollouts_are_in_the_fleet(machine: Machine) -> None:
     assert gauge(machine, learner(machine), "fleet_workers") == 2
 
 
-def test_the_ledger_closes(machine: Machine) -> None:
+def test_the_ledger_is_balanced(machine: Machine) -> None:
     for pod in machine.of_component("replay"):
         eventually(lambda pod=pod: gauge(machine, pod, "ledger_residual") == 0, "a ledger that closes")
 
 
-def test_every_connection_of_a_live_circle_is_let_through(
+def test_the_network_policies_allow_every_connection_of_a_running_release(
     machine: Machine, documents: list[Document]
 ) -> None:
-    """There are no policies on the test's machine: what is connected here must be what they allow."""
+    """The machine of the test enforces no policies, so its connections are compared with the allowed ones."""
     policies = network_policies(documents, namespace=NAMESPACE)
     places = {place.name: place for place in pods_of(documents, namespace=NAMESPACE)}
     seen = seen_connections(machine, seconds=10)
@@ -75,7 +75,7 @@ def test_helm_test_succeeds(machine: Machine, documents: list[Document]) -> None
     assert {name: (pod.exits, pod.problem, pod.log) for name, pod in pods.items() if pod.exits != [0]} == {}
 
 
-def test_a_stopped_worker_drains_and_ends_with_0(machine: Machine) -> None:
+def test_a_stopped_rollout_drains_and_exits_with_0(machine: Machine) -> None:
     trains(machine, steps=1)
     worker = machine.of_component("rollout")[0]
     machine.delete(worker.name, replace=True)
@@ -84,17 +84,17 @@ def test_a_stopped_worker_drains_and_ends_with_0(machine: Machine) -> None:
     trains(machine, steps=5)
 
 
-def test_a_stopped_actor_drains_and_ends_with_0(machine: Machine) -> None:
+def test_a_stopped_actor_drains_and_exits_with_0(machine: Machine) -> None:
     actor = machine.of_component("actor")[0]
     machine.delete(actor.name, replace=True)
     assert actor.exits == [0], actor.log[-3000:]
     machine.wait_until_ready(seconds=START_SECONDS)
     trains(machine, steps=5)
-    test_the_ledger_closes(machine)
+    test_the_ledger_is_balanced(machine)
 
 
-def test_a_worker_is_ready_only_with_a_verified_version(machine: Machine) -> None:
-    """Without a learner a new worker is up and stays unready; with one it gets its weights and then is."""
+def test_a_rollout_is_ready_only_with_a_verified_version(machine: Machine) -> None:
+    """A new rollout runs without being ready until the learner is there and has sent its weights."""
     other = learner(machine)
     machine.delete(other.name, replace=False)
     assert other.exits == [0], other.log[-3000:]
@@ -111,8 +111,8 @@ def test_a_worker_is_ready_only_with_a_verified_version(machine: Machine) -> Non
     trains(machine, steps=5)
 
 
-def test_a_killed_learner_comes_back_and_nothing_else_restarts(machine: Machine) -> None:
-    trains(machine, steps=30)  # past a checkpoint
+def test_a_killed_learner_is_restarted_and_nothing_else_is(machine: Machine) -> None:
+    trains(machine, steps=30)  # so that there is a checkpoint
     before = restarts(machine)
     pod = learner(machine)
     version = gauge(machine, pod, "policy_version")
@@ -121,10 +121,10 @@ def test_a_killed_learner_comes_back_and_nothing_else_restarts(machine: Machine)
     machine.wait_until_ready(seconds=START_SECONDS)
     eventually(lambda: gauge(machine, pod, "policy_version") > version, "a run that goes on")
     assert restarts(machine) == {**before, pod.name: before[pod.name] + 1}
-    test_the_ledger_closes(machine)
+    test_the_ledger_is_balanced(machine)
 
 
-def test_a_killed_redis_comes_back_with_the_ledger(machine: Machine) -> None:
+def test_a_killed_redis_is_restarted_with_the_ledger(machine: Machine) -> None:
     (redis,) = machine.of_component("redis")
     before = restarts(machine)
     redis.kill()
@@ -132,10 +132,12 @@ def test_a_killed_redis_comes_back_with_the_ledger(machine: Machine) -> None:
     machine.wait_until_ready(seconds=START_SECONDS)
     trains(machine, steps=5)
     assert restarts(machine) == {**before, redis.name: before[redis.name] + 1}
-    test_the_ledger_closes(machine)
+    test_the_ledger_is_balanced(machine)
 
 
-def test_every_pod_ends_with_0_when_those_go_first_that_need_the_others(machine: Machine) -> None:
+def test_every_pod_exits_with_0_when_pods_are_stopped_in_order_of_their_dependencies(
+    machine: Machine,
+) -> None:
     for component in ("actor", "rollout", "learner", "verifier", "replay", "redis"):
         pods = machine.of_component(component)
         for pod in pods:
@@ -146,7 +148,7 @@ def test_every_pod_ends_with_0_when_those_go_first_that_need_the_others(machine:
 
 
 def seen_connections(machine: Machine, *, seconds: float) -> set[Connection]:
-    """The connections of that time."""
+    """Return the connections during `seconds`."""
     seen: set[Connection] = set()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -155,23 +157,23 @@ def seen_connections(machine: Machine, *, seconds: float) -> set[Connection]:
 
 
 def other(places: Mapping[str, Place], connection: Connection) -> Place:
-    """The place that is connected to; not the same pod, where both are of one room."""
+    """Return the target of a connection; a different pod, if both ends are of one component."""
     target = connection.target
     return places[f"other {target}" if connection.source == target else target]
 
 
 def learner(machine: Machine) -> Pod:
-    """The one learner."""
+    """Return the learner."""
     (pod,) = machine.of_component("learner")
     return pod
 
 
 def trains(machine: Machine, *, steps: int) -> None:
-    """Until so many more versions have been made."""
+    """Wait until the learner has published `steps` more versions."""
     start = gauge(machine, learner(machine), "policy_version")
     eventually(lambda: gauge(machine, learner(machine), "policy_version") >= start + steps, f"{steps} steps")
 
 
 def restarts(machine: Machine) -> dict[str, int]:
-    """How often each pod's containers were started again."""
+    """Return the number of restarts of each pod's containers."""
     return {pod.name: pod.restarts for pod in machine.pods.values()}

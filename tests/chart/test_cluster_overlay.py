@@ -1,4 +1,4 @@
-"""`slipstream validate --values` lays over a run what the chart lays over it."""
+"""`slipstream validate --values` sets the keys of a run that the chart sets."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ RELEASES = [
     *[release_of(row) for row in pairwise(SWITCHES)],
 ]
 OF_THE_PODS = ("model", "warmup")
-"""With model.mode warmup the chart names the model that is made; the check looks at the run's model.tiny."""
+"""Keys that only pods get: with model.mode warmup, the path of the created model."""
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=range(len(RELEASES)))
-def test_the_keys_that_the_chart_sets_are_those_of_its_configmap(release: Release) -> None:
+def test_the_keys_that_validation_sets_are_those_of_the_configmap(release: Release) -> None:
     values = Section(merge(default_values(), release.values), default_values())
     names = Names(release=release.name, namespace=release.namespace)
     tree = cluster_tree(values, yaml.safe_load(release.values["run"]["config"]), names)
@@ -31,26 +31,26 @@ def test_the_keys_that_the_chart_sets_are_those_of_its_configmap(release: Releas
     assert tree == expected
 
 
-def test_what_the_check_in_the_pod_reads_gives_the_same_keys_as_the_whole_values() -> None:
+def test_the_values_of_the_check_in_the_pod_give_the_same_keys_as_all_values() -> None:
     for release in RELEASES:
         run = yaml.safe_load(release.values["run"]["config"])
         names = Names(release=release.name, namespace=release.namespace)
-        whole = merge(default_values(), release.values)
+        all_values = merge(default_values(), release.values)
         picked = laid_over(default_values(), yaml.safe_load(config_of(release)["values.yaml"]))
         ours = ("nameOverride", "fullnameOverride")
-        picked |= {key: whole[key] for key in ours}  # names of addresses, which the check has no need of
-        both = [cluster_tree(Section(tree, default_values()), run, names) for tree in (picked, whole)]
+        picked |= {key: all_values[key] for key in ours}  # the check needs no addresses
+        both = [cluster_tree(Section(tree, default_values()), run, names) for tree in (picked, all_values)]
         assert both[0] == both[1]
 
 
 def rendered(release: Release) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(config_of(release)["cluster.yaml"])
-    return found
+    tree: dict[str, Any] = yaml.safe_load(config_of(release)["cluster.yaml"])
+    return tree
 
 
 def config_of(release: Release) -> dict[str, str]:
-    """The ConfigMap that the pods read."""
+    """Return the data of the ConfigMap that the pods read."""
     maps = [d for d in of_kind(render(release), "ConfigMap") if "cluster.yaml" in (d.get("data") or {})]
-    (found,) = maps
-    data: dict[str, str] = found["data"]
+    (config_map,) = maps
+    data: dict[str, str] = config_map["data"]
     return data

@@ -1,4 +1,4 @@
-"""The difference between two rendered releases has each value that one of them has, at its place."""
+"""The difference of two rendered releases has each changed value with its path."""
 
 from copy import deepcopy
 from typing import Any
@@ -19,7 +19,7 @@ POD = {
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """The pod with one value that is set at a dotted path, or removed if the value is None."""
+    """Return the pod with a value set at a dotted path, or removed if the value is None."""
     pod: dict[str, Any] = deepcopy(POD)
     *parents, last = [int(step) if step.isdigit() else step for step in path.split(".")]
     place: Any = pod
@@ -58,16 +58,16 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("spec.script", "first\nthird\n", ["- spec.script | second"]),
     ],
 )
-def test_a_change_is_shown_at_its_place(path: str, value: Any, lines: list[str]) -> None:
+def test_a_change_is_shown_with_its_path(path: str, value: Any, lines: list[str]) -> None:
     assert difference([POD], [changed(path, value)]).splitlines() == ["Pod/a", *lines]
 
 
-def test_another_order_of_named_elements_is_a_change() -> None:
+def test_a_different_order_of_named_elements_is_a_change() -> None:
     one, two = {"name": "one"}, {"name": "two"}
     assert list(changes({"c": [one, two]}, {"c": [two, one]})) == ["+ c: the order is two, one"]
 
 
-def test_an_object_of_one_release_alone_is_removed_or_added() -> None:
+def test_an_object_of_only_one_release_is_removed_or_added() -> None:
     assert difference([POD], []) == "- Pod/a\n"
     assert difference([], [{"kind": "Pod", "metadata": {"name": "a"}}]).splitlines() == [
         "+ Pod/a",
@@ -77,7 +77,7 @@ def test_an_object_of_one_release_alone_is_removed_or_added() -> None:
     ]
 
 
-def test_a_release_does_not_differ_from_itself_and_every_example_from_the_others() -> None:
+def test_a_release_equals_itself_and_every_example_differs_from_the_others() -> None:
     texts = [difference([POD], render_objects(read_release(file))) for file in examples()]
     assert difference([POD], [deepcopy(POD)]) == ""
     assert len(set(texts)) == len(texts)

@@ -1,5 +1,5 @@
-"""The init container that downloads the model, with the environment that the chart gives it: behind a proxy,
-from a mirror whose certificate only the given authority has signed. And what the notes say of the model."""
+"""The init container that downloads the model, with its environment from the chart: behind a proxy, from a
+mirror whose authority the values name. Also the notes of the chart about the model."""
 
 import os
 import socket
@@ -35,10 +35,10 @@ AUTHORITY = {"configMap": "authorities", "key": "bundle.pem"}
 
 @dataclass
 class Proxy:
-    """An HTTP proxy that takes CONNECT, and what it was asked for."""
+    """An HTTP proxy with the method CONNECT, and its received requests."""
 
     address: str = ""
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def proxy() -> Iterator[Proxy]:
             head = b""
             while not head.endswith(b"\r\n\r\n"):
                 head += self.request.recv(1)
-            made.asked.append(head.split(b"\r\n")[0].decode())
+            made.requests.append(head.split(b"\r\n")[0].decode())
             host, _, port = head.split()[1].decode().rpartition(":")
             with socket.create_connection((host, int(port))) as other:
                 self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -68,7 +68,7 @@ def proxy() -> Iterator[Proxy]:
 
 
 def pipe(source: socket.socket, target: socket.socket) -> None:
-    """Until the source ends."""
+    """Copy until the source ends."""
     try:
         while data := source.recv(65536):
             target.sendall(data)
@@ -79,7 +79,7 @@ def pipe(source: socket.socket, target: socket.socket) -> None:
 
 @pytest.fixture
 def mirror(tmp_path: Path) -> Iterator[tuple[Hub, bytes]]:
-    """A mirror over TLS with one model, and the certificate of its authority."""
+    """Start a mirror with TLS and one model; yield it with the certificate of its authority."""
     model = tmp_path / "hub/models/org/tiny"
     model.mkdir(parents=True)
     save_file({"a": numpy.arange(1000, dtype=numpy.float32)}, model / "model.safetensors")
@@ -95,7 +95,7 @@ def mirror(tmp_path: Path) -> Iterator[tuple[Hub, bytes]]:
 
 
 def released(**download: Any) -> list[Document]:
-    """The objects of a release that downloads its model so."""
+    """Return the objects of a release that downloads its model with these settings."""
     source = {"repository": "org/tiny", "revision": "a" * 40, "authority": AUTHORITY, **download}
     run = RUN.replace("model: {tiny", "#").replace("warmup:", "#")
     model = {"mode": "download", "download": source}
@@ -105,13 +105,13 @@ def released(**download: Any) -> list[Document]:
 def downloaded(
     documents: list[Document], directory: Path, authority: bytes, *, component: str = "learner"
 ) -> "subprocess.CompletedProcess[str]":
-    """What the init container of a component does, with directories of this test in place of its mounts."""
+    """Run the init container of a component, with directories of this test in place of its mounts."""
     (pod,) = [pod for pod in pod_templates(documents) if pod.component == component]
     (container,) = [each for each in pod.spec["initContainers"] if each["name"] == "model"]
     (volume,) = [volume for volume in pod.spec["volumes"] if volume["name"] == "config"]
     maps = [source["configMap"] for source in volume["projected"]["sources"] if "configMap" in source]
-    (given,) = [each for each in maps if each["name"] == AUTHORITY["configMap"]]
-    assert given["items"] == [{"key": "bundle.pem", "path": "download/ca.crt"}]
+    (authority_map,) = [each for each in maps if each["name"] == AUTHORITY["configMap"]]
+    assert authority_map["items"] == [{"key": "bundle.pem", "path": "download/ca.crt"}]
     (directory / "ca.crt").write_bytes(authority)
     environment = container_environment(
         container, image={"PATH": os.environ["PATH"]}, facts=FACTS, store=Store(config_maps={}, secrets={})
@@ -133,14 +133,14 @@ def downloaded(
     )
 
 
-def test_the_model_comes_through_the_proxy_from_a_mirror_of_the_given_authority(
+def test_the_model_is_downloaded_through_the_proxy_from_a_mirror_of_the_configured_authority(
     mirror: tuple[Hub, bytes], proxy: Proxy, tmp_path: Path
 ) -> None:
     hub, authority = mirror
     done = downloaded(released(endpoint=hub.address, proxy=proxy.address), tmp_path, authority)
     assert done.returncode == 0, done.stderr
-    assert proxy.asked
-    assert all(asked.startswith("CONNECT ") for asked in proxy.asked)
+    assert proxy.requests
+    assert all(requests.startswith("CONNECT ") for requests in proxy.requests)
     assert len(list(tmp_path.glob("org--tiny-*/model.safetensors"))) == 1
 
 
@@ -152,14 +152,14 @@ def test_an_actor_downloads_no_weights(mirror: tuple[Hub, bytes], tmp_path: Path
     assert [file.name for file in directory.glob("[!.]*")] == ["config.json"]
 
 
-def test_a_host_that_needs_no_proxy_is_asked_itself(
+def test_a_host_of_no_proxy_is_called_directly(
     mirror: tuple[Hub, bytes], proxy: Proxy, tmp_path: Path
 ) -> None:
     hub, authority = mirror
     documents = released(endpoint=hub.address, proxy=proxy.address, noProxy="127.0.0.1,localhost")
     done = downloaded(documents, tmp_path, authority)
     assert done.returncode == 0, done.stderr
-    assert proxy.asked == []
+    assert proxy.requests == []
 
 
 def test_a_mirror_of_another_authority_is_refused(mirror: tuple[Hub, bytes], tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_mirror_of_another_authority_is_refused(mirror: tuple[Hub, bytes], tmp
     assert "model.download.authority" in done.stderr
 
 
-def test_the_timeout_is_that_of_the_hubs_library(mirror: tuple[Hub, bytes]) -> None:
+def test_the_timeout_is_passed_to_the_library_of_the_hub(mirror: tuple[Hub, bytes]) -> None:
     hub, _ = mirror
     for pod in pod_templates(released(endpoint=hub.address, timeoutSeconds=77)):
         models = [each for each in pod.spec.get("initContainers") or [] if each["name"] == "model"]
@@ -182,12 +182,12 @@ def test_the_timeout_is_that_of_the_hubs_library(mirror: tuple[Hub, bytes]) -> N
 
 
 def notes(name: str, **values: Any) -> str:
-    """What `helm install` prints for an example with more values over it."""
+    """Return the notes of `helm install` for an example with more values merged over it."""
     example = yaml.safe_load((EXAMPLES / f"{name}-values.yaml").read_text(encoding="utf-8"))
     return render_files(Release(values=merge(example, values)))["NOTES.txt"]
 
 
-def test_the_notes_say_how_often_a_model_would_be_downloaded() -> None:
+def test_the_notes_say_how_many_pods_download_the_model() -> None:
     alone = {"cache": {"kind": "emptyDir"}}
     few = {"pools": [{"name": "default", "replicas": 3}]}
     assert "download" not in notes("private")

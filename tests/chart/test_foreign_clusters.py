@@ -1,4 +1,4 @@
-"""The circle on unusual machines: with IPv6 alone, and with user IDs that OpenShift chooses."""
+"""A release on a cluster with only IPv6, and on OpenShift, which chooses user ids."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -13,7 +13,7 @@ from chart.kubelet.machine import Machine
 from chart.kubelet.network import IPV4, IPV6, Family
 from chart.manifests import Document, pod_templates
 from chart.metrics_page import gauge
-from chart.release_small import NAMESPACE, given_secrets, small_release
+from chart.release_small import NAMESPACE, small_release, user_secrets
 from chart.rendering import render
 from chart.test_circle import START_SECONDS, eventually, learner
 from render import EXAMPLES, read_release, render_objects
@@ -21,12 +21,12 @@ from render import EXAMPLES, read_release, render_objects
 pytestmark = pytest.mark.chart
 UNSET = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
 RANGE = 1_000_680_000
-"""The first user ID of a namespace, as OpenShift gives it."""
+"""The first user id of a namespace in OpenShift."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is unusual about it."""
+    """The properties of an unusual cluster."""
 
     values: dict[str, Any]
     family: Family = IPV4
@@ -42,9 +42,9 @@ CLUSTERS = {
 
 
 def assigned(documents: list[Document]) -> list[Document]:
-    """The objects after OpenShift's restricted-v2: a user and an fsGroup of the namespace, and group 0.
+    """Return the objects with a user, an fsGroup and group 0, as restricted-v2 of OpenShift sets them.
 
-    Errors: AssertionError for a pod that asks for a user or a group itself, which it refuses.
+    Errors: AssertionError for a pod that sets a user or a group, which restricted-v2 refuses.
     """
     documents = deepcopy(documents)
     for pod in pod_templates(documents):
@@ -64,14 +64,14 @@ def machine(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     directory: Path = tmp_path_factory.mktemp("machine")
     documents = render(small_release(**cluster.values))
     with Machine(directory / "node", namespace=NAMESPACE, family=cluster.family) as made:
-        for name, data in given_secrets(directory / "certs").items():
+        for name, data in user_secrets(directory / "certs").items():
             made.add_secret(name, data)
         made.apply(assigned(documents) if cluster.assigns_users else documents)
         made.wait_until_ready(seconds=START_SECONDS)
         yield made
 
 
-def test_the_circle_trains(machine: Machine, cluster: Cluster) -> None:
+def test_the_release_trains(machine: Machine, cluster: Cluster) -> None:
     eventually(lambda: gauge(machine, learner(machine), "policy_version") >= 5, "five versions")
     assert gauge(machine, learner(machine), "fleet_workers") == 2
     assert {pod.restarts for pod in machine.pods.values()} == {0}
@@ -79,12 +79,12 @@ def test_the_circle_trains(machine: Machine, cluster: Cluster) -> None:
     assert {ip_address(pod.facts.pod_ip).version for pod in machine.pods.values()} == {version}
 
 
-def test_the_example_for_openshift_asks_for_no_user_and_no_group() -> None:
+def test_the_example_for_openshift_sets_no_user_and_no_group() -> None:
     assert assigned(render_objects(read_release(EXAMPLES / "openshift-values.yaml")))
 
 
 @pytest.mark.parametrize("where", ["learner", "actor", "replay", "verifier", "tests"])
-def test_null_in_a_room_alone_leaves_the_field_out_of_its_pods(where: str) -> None:
+def test_null_in_the_values_of_a_component_removes_the_field_from_its_pods(where: str) -> None:
     component = {"tests": "test"}.get(where, where)
     documents = render(small_release(**{where: {"podSecurityContext": UNSET}}))
     for pod in pod_templates(documents):
@@ -95,6 +95,6 @@ def test_null_in_a_room_alone_leaves_the_field_out_of_its_pods(where: str) -> No
 
 @pytest.mark.parametrize("file", sorted(DOCKER.glob("*.Dockerfile")), ids=lambda file: file.stem)
 def test_the_directory_of_an_image_belongs_to_group_0(file: Path) -> None:
-    """Any user ID of OpenShift's is in group 0."""
+    """OpenShift runs every container in group 0."""
     text = file.read_text(encoding="utf-8")
     assert "install --directory --owner=10001 --group=0 --mode=0775 /runs" in text

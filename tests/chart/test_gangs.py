@@ -1,4 +1,4 @@
-"""Gang scheduling: what Kueue, Volcano and KAI look for is on the objects that they look at."""
+"""Gang scheduling: the objects have the labels and annotations that Kueue, Volcano and KAI read."""
 
 from functools import cache
 
@@ -15,7 +15,7 @@ LEARNER = "demo-slipstream-learner"
 
 @cache
 def example(name: str) -> list[Document]:
-    """The objects of an example of ci/."""
+    """Return the objects of an example of ci/."""
     return render(release(name))
 
 
@@ -24,14 +24,14 @@ def release(name: str) -> Release:
 
 
 def computing(name: str) -> list[PodTemplate]:
-    """The pods that hold GPUs."""
-    found = [pod for pod in pod_templates(example(name)) if pod.component in ("learner", "rollout")]
-    assert {pod.component for pod in found} == {"learner", "rollout"}
-    return found
+    """Return the pods with GPUs."""
+    gpu_pods = [pod for pod in pod_templates(example(name)) if pod.component in ("learner", "rollout")]
+    assert {pod.component for pod in gpu_pods} == {"learner", "rollout"}
+    return gpu_pods
 
 
 @pytest.mark.parametrize("name", QUEUE)
-def test_the_workloads_that_hold_gpus_name_their_queue(name: str) -> None:
+def test_workloads_with_gpus_name_their_queue(name: str) -> None:
     assert [pod.owner["metadata"]["labels"][QUEUE[name]] for pod in computing(name)] == ["research"] * 2
 
 
@@ -43,13 +43,13 @@ def test_a_learner_of_several_nodes_is_one_group(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULER)
-def test_pods_that_hold_gpus_have_the_scheduler_and_no_others_have(name: str) -> None:
+def test_pods_with_gpus_have_the_scheduler_and_others_do_not(name: str) -> None:
     for pod in pod_templates(example(name)):
         wanted = SCHEDULER[name] if pod.component in ("learner", "rollout") else None
         assert pod.spec.get("schedulerName") == wanted, pod.name
 
 
-def test_the_pods_of_volcanos_learner_name_a_pod_group_of_as_many() -> None:
+def test_the_pod_group_of_volcano_has_the_size_of_the_learner() -> None:
     (learner,) = [pod for pod in computing("volcano") if pod.component == "learner"]
     group = by_name(example("volcano"), "PodGroup")[learner.metadata["annotations"][GROUP]]
     assert group["spec"]["minMember"] == learner.owner["spec"]["replicas"] == 2

@@ -1,4 +1,4 @@
-"""What `make charts` writes: documentation, copies and examples; and the run goes in byte for byte."""
+"""The files that `make charts` generates are up to date, and the chart stores the run unchanged."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ room:
 NAMES = [file.stem for file in examples()]
 
 
-def test_what_the_chart_carries_is_up_to_date() -> None:
+def test_the_generated_files_are_up_to_date() -> None:
     assert [str(path.relative_to(ROOT)) for path in generate(write=False)] == [], "run `make charts`"
 
 
@@ -42,7 +42,7 @@ def test_rules_without_the_limit_of_the_clip_fraction_are_an_error() -> None:
         with_clip_limits("groups: []\n")
 
 
-def test_a_key_is_described_by_the_comment_above_it() -> None:
+def test_the_description_of_a_key_is_the_comment_above_it() -> None:
     assert [(entry.key, entry.text, entry.default) for entry in entries(ROOM)] == [
         ("room", "A room.", None),
         ("room.size", "How many, at most.", "3"),
@@ -63,9 +63,9 @@ def test_an_example_passes_a_strict_lint(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", examples(), ids=NAMES)
-def test_the_run_of_an_example_is_one(file: Path) -> None:
+def test_the_run_of_an_example_is_valid(file: Path) -> None:
     run = yaml.safe_load(read_release(file).values["run"]["config"])
-    model = {"path": "/models", **run.get("model", {})}  # the chart sets it where the run does not
+    model = {"path": "/models", **run.get("model", {})}  # the chart sets a missing path
     assert parse_config({**run, "model": run["model"] if "tiny" in run["model"] else model})
 
 
@@ -76,11 +76,11 @@ LINES = st.lists(st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp
 @settings(max_examples=15, deadline=None)
 @given(lines=LINES, newline=st.sampled_from(["\n", "\r\n"]), end=st.sampled_from(["", "\n", "\n\n\n"]))
 @example(lines=["---", "", "{{ .Values.image }} %s \\n", "\ttab", " trailing  "], newline="\n", end="")
-def test_the_run_goes_in_byte_for_byte(lines: list[str], newline: str, end: str) -> None:
+def test_the_run_is_stored_byte_for_byte(lines: list[str], newline: str, end: str) -> None:
     config = newline.join(["model: {tiny: {}}", *[f"# {line}" for line in lines]]) + end
     objects = render_objects(Release(values={**BASE, "run": {"config": config}}))
-    (found,) = [each for each in objects if each["metadata"]["name"].endswith("-config")]
-    assert found["data"]["run.yaml"] == config
+    (config_map,) = [element for element in objects if element["metadata"]["name"].endswith("-config")]
+    assert config_map["data"]["run.yaml"] == config
 
 
 def test_the_chart_is_named_and_versioned_as_the_package() -> None:

@@ -1,4 +1,4 @@
-"""A learner of two nodes as a LeaderWorkerSet, in local processes: its ranks meet, train and end together."""
+"""A learner of two nodes as a LeaderWorkerSet, in local processes: its ranks train and end together."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from chart.kubelet.machine import Machine
 from chart.kubelet.pod import Pod
 from chart.metrics_page import gauge
-from chart.release_small import FULLNAME, NAMESPACE, given_secrets, small_release
+from chart.release_small import FULLNAME, NAMESPACE, small_release, user_secrets
 from chart.rendering import render
 from chart.waiting import START_SECONDS, eventually
 
@@ -21,28 +21,28 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     directory: Path = tmp_path_factory.mktemp("machine")
     documents = render(small_release(learner=GROUP))
     with Machine(directory / "node", namespace=NAMESPACE) as made:
-        for name, data in given_secrets(directory / "certs").items():
+        for name, data in user_secrets(directory / "certs").items():
             made.add_secret(name, data)
         made.apply(documents)
         made.wait_until_ready(seconds=START_SECONDS)
         yield made
 
 
-def test_the_ranks_of_both_pods_meet_and_train(machine: Machine) -> None:
+def test_the_ranks_of_both_pods_connect_and_train(machine: Machine) -> None:
     assert {pod.name for pod in machine.of_component("learner")} == {FIRST, SECOND}
     trains(machine, steps=5)
     assert {pod.restarts for pod in machine.of_component("learner")} == {0}
     assert gauge(machine, machine.pods[FIRST], "fleet_workers") == 2
 
 
-def test_the_fleet_joins_at_the_first_pod_alone(machine: Machine) -> None:
+def test_rollouts_join_only_at_the_first_pod(machine: Machine) -> None:
     own = machine.pods[FIRST].facts.pod_ip
     for name in (f"{FULLNAME}-learner", f"{FULLNAME}-learner-ranks"):
         assert [line.split()[0] for line in machine.names() if name in line.split()] == [own]
 
 
-def test_a_group_of_which_the_first_pod_is_stopped_goes_on_where_it_was(machine: Machine) -> None:
-    """LeaderWorkerSet stops the first pod of a group, and the others once that is gone."""
+def test_a_group_whose_first_pod_is_stopped_resumes_at_its_step(machine: Machine) -> None:
+    """LeaderWorkerSet stops the first pod of a group, and then the others."""
     trains(machine, steps=3)
     first, second = machine.pods[FIRST], machine.pods[SECOND]
     before = gauge(machine, first, "policy_version")

@@ -1,4 +1,4 @@
-"""Every combination that cannot work is refused before it is installed, with what to set instead."""
+"""The chart refuses values that cannot work, and says what to set instead."""
 
 import re
 from functools import cache
@@ -33,37 +33,37 @@ GUARDS = CHART / "templates" / "guards"
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Values as Helm merges them."""
+    """Merge values as helm does."""
     both = {key for key in above if isinstance(above[key], dict) and isinstance(below.get(key), dict)}
     return {**below, **above, **{key: laid_over(below[key], above[key]) for key in both}}
 
 
 def problems(values: dict[str, Any], *, name: str = "demo") -> list[str]:
-    """What the chart says against the values, a line for each problem."""
+    """Return the problems that the chart reports about the values."""
     try:
         render_files(Release(name=name, namespace="training", values=laid_over(BASE, values)))
     except RenderError as error:
         refusal = str(error)
     else:
         return []
-    _, said, lines = refusal.partition("these values cannot work:\n")
-    assert said, refusal
+    _, heading, lines = refusal.partition("these values cannot work:\n")
+    assert heading, refusal
     return [line.strip().removeprefix("- ") for line in lines.splitlines() if line.strip()]
 
 
 @cache
 def problems_of_case(number: int) -> list[str]:
-    """The problems of one of CASES."""
+    """Return the problems of one of CASES."""
     return problems(CASES[number][0])
 
 
 def all_messages() -> list[str]:
-    """The messages of every guard."""
+    """Return the messages of all guards."""
     return [text for file in sorted(GUARDS.glob("*.tpl")) for text in messages(file.read_text("utf-8"))]
 
 
 def messages(template: str) -> list[str]:
-    """The longest fixed part of every message that a template may write."""
+    """Return the longest constant part of every message of a template."""
     texts = [
         line
         for line in template.splitlines()
@@ -72,13 +72,13 @@ def messages(template: str) -> list[str]:
     return [max(re.split(r"\{\{.*?\}\}", text), key=len) for text in texts]
 
 
-def test_the_values_that_the_cases_start_from_work() -> None:
+def test_the_values_below_the_cases_are_valid() -> None:
     assert problems({}) == []
 
 
 @pytest.mark.chart
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[text for _, text in CASES])
-def test_what_cannot_work_is_refused_with_a_remedy(number: int) -> None:
+def test_values_that_cannot_work_are_refused_with_a_remedy(number: int) -> None:
     (problem,) = problems_of_case(number)
     assert CASES[number][1] in problem
 
@@ -133,20 +133,18 @@ def test_tool_servers_that_actors_can_start_or_reach_are_not_refused(values: dic
     ],
     ids=str,
 )  # fmt: skip
-def test_a_mirror_that_the_policies_let_through_is_not_refused(
-    endpoint: str, network: dict[str, Any]
-) -> None:
+def test_a_mirror_that_the_policies_allow_is_not_refused(endpoint: str, network: dict[str, Any]) -> None:
     values = {"model": download(endpoint=endpoint), "network": {"egress": {"huggingface": True, **network}}}
     assert problems({**run("seed: 1"), **values}) == []
 
 
-def test_the_same_variable_may_be_set_where_the_chart_does_not_set_it() -> None:
+def test_a_variable_may_be_set_in_pods_in_which_the_chart_does_not_set_it() -> None:
     address = {"extraEnv": [{"name": "VLLM_HOST_IP", "value": "10.0.0.1"}]}
     assert problems({"rollout": {"defaults": address}, "learner": address}) == []
 
 
 @pytest.mark.parametrize(
-    ("room", "volumes"),
+    ("component", "volumes"),
     [
         ("learner", ["home", "models", "checkpoints", "shared-memory", "data"]),
         ("verifier", ["home", "models", "reward-code"]),
@@ -155,7 +153,7 @@ def test_the_same_variable_may_be_set_where_the_chart_does_not_set_it() -> None:
     ],
 )
 def test_a_sidecar_may_mount_every_volume_of_the_chart_that_its_pod_has(
-    room: str, volumes: list[str]
+    component: str, volumes: list[str]
 ) -> None:
     mounts = [{"name": name, "mountPath": f"/of/{name}"} for name in volumes]
     values = {
@@ -164,7 +162,9 @@ def test_a_sidecar_may_mount_every_volume_of_the_chart_that_its_pod_has(
         "data": {"existingClaim": "prompts"},
         "verifier": {"models": MODELS, "code": {"a.py": ""}},
     }
-    both = laid_over(values, {room: {"sidecars": [{"name": "a", "image": "a:1", "volumeMounts": mounts}]}})
+    both = laid_over(
+        values, {component: {"sidecars": [{"name": "a", "image": "a:1", "volumeMounts": mounts}]}}
+    )
     assert problems({**run("seed: 1"), **both}) == []
 
 
@@ -194,7 +194,7 @@ def test_adaptive_groups_may_have_more_completions_than_the_size_of_a_group() ->
     assert len(problems({**run(TAUGHT), **values})) == 1
 
 
-def test_what_the_chart_takes_for_a_key_that_the_run_leaves_out_is_its_default() -> None:
+def test_for_a_key_that_the_run_omits_the_chart_uses_its_default() -> None:
     files = (GUARDS / "_teacher.tpl", CHART / "templates" / "rollout" / "_pools.tpl")
     text = "".join(file.read_text(encoding="utf-8") for file in files)
     taken = dict(re.findall(r'run\.value" \(list [$.] "([\w.]+)" (\d+)\)', text))
@@ -216,15 +216,15 @@ def test_a_release_that_cannot_name_a_service_is_refused(name: str) -> None:
 
 @pytest.mark.chart
 def test_every_guard_has_a_case() -> None:
-    found = [line for number in range(len(CASES)) for line in problems_of_case(number)]
-    said = "\n".join([*found, *problems({}, name="1run")])
+    reported = [line for number in range(len(CASES)) for line in problems_of_case(number)]
+    text = "\n".join([*reported, *problems({}, name="1run")])
     assert len(all_messages()) > 40
-    assert [message for message in all_messages() if message not in said] == []
+    assert [message for message in all_messages() if message not in text] == []
 
 
 def test_all_problems_are_shown_at_once() -> None:
-    found = problems({**run("- 1"), "redis": {"auth": {"existingSecret": ""}}, "learner": {"nodes": 2}})
-    assert [line.partition(" ")[0] for line in found] == [
+    reported = problems({**run("- 1"), "redis": {"auth": {"existingSecret": ""}}, "learner": {"nodes": 2}})
+    assert [line.partition(" ")[0] for line in reported] == [
         "run.config",
         "redis.auth.existingSecret",
         "learner.nodes",

@@ -1,6 +1,6 @@
-"""`slipstream validate --values` refuses what the chart refuses, except what only helm looks at.
+"""`slipstream validate --values` refuses what the chart refuses, except values that only helm checks.
 
-It also refuses a run that does not fit its values, which helm does not: the init container `check` does.
+It also refuses a run that does not fit its values. Helm installs such a release, and its check fails.
 """
 
 import re
@@ -27,47 +27,47 @@ ONLY_HELM = {
     "containers": "names and ports of further containers, which may clash with the chart's",
     "hosts": "the network and the resolver of the node",
 }
-"""Guards about values alone, by the name of their template; the reason is what they look at."""
+"""Guards about values alone, by the name of their template, with the values that they check."""
 ONLY_HELM_CASES = (
-    # Names of objects.
+    # names of objects
     "is longer than 48: shorten the pool's name",
     "such as my_math.py",
-    # What scales a teacher.
+    # the autoscaler of a teacher
     "teacher.autoscaling.minReplicas is 9",
     "teacher.autoscaling is enabled, and KEDA does not know Prometheus",
     "at most 8 × 1 = 8 completions",
     "at most 8 × 8 = 64 completions",
     "raise the run's teacher.requests and learner.groups_per_step to 7",
-    # Volumes, ports and peers, which only values name.
+    # volumes, ports and peers, which only values name
     "rollout.spot.nodeSelector",
     "verifier.http.port is 9464",
     "set verifier.http.peers",
     "network.egress.except closes",
 )
-"""Further cases about values alone, in other templates."""
+"""Further cases about values alone, of other templates."""
 
 
 def only_helm(number: int) -> bool:
-    """Whether a case belongs to what only helm refuses."""
+    """Return whether only helm refuses a case."""
     text = CASES[number][1]
     (problem,) = problems_of_case(number)
     return any(part in text for part in ONLY_HELM_CASES) or bool(templates_of(problem) & ONLY_HELM.keys())
 
 
 def templates_of(problem: str) -> set[str]:
-    """The names of the templates that may have written a problem; `extrasOf` is part of `extras`."""
-    found = set()
+    """Return the names of the templates that may have reported a problem; `extrasOf` is part of `extras`."""
+    names = set()
     for file in GUARDS.glob("*.tpl"):
         for part in file.read_text("utf-8").split('{{- define "slipstream.')[1:]:
             name = re.sub(r"^guards\.", "", part.partition('"')[0])
             if any(text in problem for text in messages(part)):
-                found.add({"devicesOf": "containers"}.get(name, name.removesuffix("Of")))
-    return found
+                names.add({"devicesOf": "containers"}.get(name, name.removesuffix("Of")))
+    return names
 
 
 @pytest.mark.chart
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[text for _, text in CASES])
-def test_the_validation_refuses_what_the_chart_refuses(
+def test_validation_refuses_the_values_that_the_chart_refuses(
     number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "values.yaml"
@@ -76,7 +76,7 @@ def test_the_validation_refuses_what_the_chart_refuses(
     assert status == (0 if only_helm(number) else 2), capsys.readouterr().err
 
 
-def test_the_values_that_the_cases_start_from_are_valid(tmp_path: Path) -> None:
+def test_validation_accepts_the_values_below_the_cases(tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(BASE), encoding="utf-8")
     assert main(["validate", "--values", str(file)]) == 0
@@ -97,7 +97,7 @@ def test_a_run_that_does_not_fit_its_values_is_refused_before_and_after_the_inst
 
 
 def files_of_the_check(values: Values, folder: Path) -> list[str]:
-    """The run and the values that the init container `check` of a release reads."""
+    """Write the run and the values that the init container `check` of a release reads."""
     documents = render(Release(values=laid_over(BASE, values)))
     (config,) = [d for d in of_kind(documents, "ConfigMap") if "values.yaml" in (d.get("data") or {})]
     for name in ("run.yaml", "values.yaml"):

@@ -1,4 +1,4 @@
-"""The test's own kubelet does what a real one would: the chart's run is only worth what it is."""
+"""The tests' kubelet behaves like a real one; the tests of running releases rely on it."""
 
 import textwrap
 import time
@@ -11,7 +11,7 @@ from chart.kubelet.environment import expand
 from chart.kubelet.machine import Machine
 from chart.manifests import Document
 
-IMAGE = "redis:7"  # Debian's tools without an entrypoint
+IMAGE = "redis:7"  # an image of Debian without an entrypoint
 WAIT_SECONDS = 20.0
 
 
@@ -22,7 +22,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def deployment(name: str, script: str, **more: Any) -> Document:
-    """A Deployment of one container that runs a Python script as user 10001 on a read-only root."""
+    """Return a Deployment of one container that runs a Python script as user 10001 with a read-only root."""
     context = {"runAsUser": 10001, "runAsGroup": 10001, "runAsNonRoot": True, "fsGroup": 10001}
     container = {
         "name": "main",
@@ -38,7 +38,7 @@ def deployment(name: str, script: str, **more: Any) -> Document:
 
 
 def job(name: str, script: str, **more: Any) -> Document:
-    """A hook that runs the script to its end."""
+    """Return a hook that runs a script to its end."""
     template = deployment(name, script, **more)["spec"]["template"]
     return {
         "kind": "Pod",
@@ -48,18 +48,18 @@ def job(name: str, script: str, **more: Any) -> Document:
 
 
 def ran(machine: Machine, *documents: Document) -> str:
-    """What the one hook pod among the objects wrote; it must have ended with 0."""
+    """Run the only hook of the objects, and return its log; it must exit with 0."""
     (pod,) = machine.run_hooks(documents, event="test", seconds=WAIT_SECONDS).values()
     assert pod.exits == [0], (pod.problem, pod.log)
     return pod.log
 
 
-def test_variables_expand_as_kubernetes_says() -> None:
+def test_variables_are_expanded_as_in_kubernetes() -> None:
     assert expand("$(A)-$$(A)-$(B)-$A", {"A": "1"}) == "1-$(A)-$(B)-$A"
 
 
 @pytest.mark.chart
-def test_a_container_is_nobody_on_a_read_only_root(machine: Machine) -> None:
+def test_a_container_has_no_rights_and_a_read_only_root(machine: Machine) -> None:
     log = ran(
         machine,
         job(
@@ -84,7 +84,7 @@ def test_a_container_is_nobody_on_a_read_only_root(machine: Machine) -> None:
 
 
 @pytest.mark.chart
-def test_volumes_are_where_and_as_they_are_mounted(machine: Machine) -> None:
+def test_volumes_have_their_paths_contents_owners_and_modes(machine: Machine) -> None:
     machine.add_secret("given", {"tls.crt": b"certificate"})
     config = {"kind": "ConfigMap", "metadata": {"name": "config", "annotations": {"helm.sh/hook": "test"}}}
     volumes = [
@@ -127,7 +127,7 @@ def test_volumes_are_where_and_as_they_are_mounted(machine: Machine) -> None:
 
 
 @pytest.mark.chart
-def test_a_service_names_its_ready_pods_only(machine: Machine) -> None:
+def test_a_service_resolves_to_its_ready_pods_only(machine: Machine) -> None:
     serve = """
         import http.server, os, time
         time.sleep(1)
@@ -148,7 +148,7 @@ def test_a_service_names_its_ready_pods_only(machine: Machine) -> None:
 
 
 @pytest.mark.chart
-def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(machine: Machine) -> None:
+def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(machine: Machine) -> None:
     deaf = """
         import signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -164,7 +164,7 @@ def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(machine: Machine) 
 
 
 @pytest.mark.chart
-def test_a_pod_that_listens_ends_with_its_own_status(machine: Machine) -> None:
+def test_a_pod_that_handles_sigterm_exits_with_its_own_status(machine: Machine) -> None:
     polite = """
         import signal, sys
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
@@ -179,7 +179,7 @@ def test_a_pod_that_listens_ends_with_its_own_status(machine: Machine) -> None:
 
 
 @pytest.mark.chart
-def test_a_container_that_dies_is_started_again_and_counted(machine: Machine) -> None:
+def test_a_container_that_dies_is_restarted_and_counted(machine: Machine) -> None:
     machine.apply([deployment("mortal", "import sys; print('up', flush=True); sys.exit(7)")])
     wait_for_log(machine, "up\nup")
     (pod,) = machine.of_component("mortal")
@@ -188,7 +188,7 @@ def test_a_container_that_dies_is_started_again_and_counted(machine: Machine) ->
 
 
 @pytest.mark.chart
-def test_a_container_whose_liveness_probe_says_no_is_started_again(machine: Machine) -> None:
+def test_a_container_whose_liveness_probe_fails_is_restarted(machine: Machine) -> None:
     probe = {"exec": {"command": ["test", "-e", "/nowhere"]}, "periodSeconds": 1, "failureThreshold": 1}
     ill = "import signal; print('up', flush=True); signal.signal(15, lambda *_: exit(0)); signal.pause()"
     machine.apply([deployment("ill", ill, container={"livenessProbe": probe})])
@@ -196,7 +196,7 @@ def test_a_container_whose_liveness_probe_says_no_is_started_again(machine: Mach
 
 
 def wait_for_log(machine: Machine, text: str) -> None:
-    """Until a pod wrote it."""
+    """Wait until a pod has logged a text."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not any(text in pod.log for pod in machine.pods.values()):
         assert time.monotonic() < deadline, [(pod.problem, pod.log) for pod in machine.pods.values()]

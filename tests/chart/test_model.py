@@ -1,4 +1,4 @@
-"""Where the model is kept."""
+"""The volume of the model."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ DIRECTORY = {"hostPath": "/mnt/models"}
     [{"mode": "volume", "volume": DIRECTORY}, {"mode": "warmup", "cache": {"kind": "hostPath", **DIRECTORY}}],
     ids=["volume", "cache"],
 )
-def test_a_directory_of_the_node_must_be_there(model: dict[str, Any]) -> None:
-    """What Kubernetes makes is root's, and nobody else can write it."""
+def test_a_directory_of_the_node_must_exist(model: dict[str, Any]) -> None:
+    """A directory that Kubernetes creates belongs to root, so pods could not write to it."""
     run = RUN.replace("warmup:", "#") if model["mode"] == "volume" else RUN
     pods = pod_templates(render(small_release(model=model, run={"config": run})))
-    found = [v["hostPath"] for pod in pods for v in pod.spec.get("volumes") or [] if "hostPath" in v]
-    assert found
-    assert {(at["path"], at["type"]) for at in found} == {("/mnt/models", "Directory")}
+    host_paths = [v["hostPath"] for pod in pods for v in pod.spec.get("volumes") or [] if "hostPath" in v]
+    assert host_paths
+    assert {(at["path"], at["type"]) for at in host_paths} == {("/mnt/models", "Directory")}

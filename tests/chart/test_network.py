@@ -1,4 +1,4 @@
-"""The NetworkPolicies of a release let through exactly the edges of the design."""
+"""The NetworkPolicies of a release allow exactly the intended connections."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,9 +23,9 @@ SERVED = {
     "redis": 6379,
 }
 METRICS, WEIGHTS, RANKS, ENGINE, ANY = 9464, 29500, 29400, 29600, 45678
-"""torchrun's store is at RANKS, the nodes of an engine meet at ENGINE, weights travel at ports as ANY."""
+"""RANKS: torchrun's store; ENGINE: the nodes of an engine; ANY: an example of an ephemeral port."""
 FREE_FROM, FREE_TO = 32768, 60999
-"""What the kernel gives."""
+"""The range of ephemeral ports of the kernel."""
 ENDS_OF_FREE = (FREE_FROM - 1, FREE_FROM, FREE_TO, FREE_TO + 1)
 NUMBERS = (*SERVED.values(), METRICS, WEIGHTS, RANKS, ENGINE, ANY, *ENDS_OF_FREE, 53, 5353, 443)
 PORTS = [*((port, TCP) for port in NUMBERS), (53, "UDP"), (5353, "UDP")]
@@ -35,22 +35,22 @@ LEARNERS, ROLLOUTS = ("learner", "other learner"), ("rollout", "other rollout")
 COMPUTING = (*LEARNERS, *ROLLOUTS)
 
 EDGES: set[Edge] = {
-    # lease, insert: actor -> replay; sample, ack: learner -> replay; the console's place is taken by tests
+    # actors lease and insert at replay, the learner fetches batches there
     ("actor", "replay", 50051, TCP),
-    # a rollout's heartbeat
+    # heartbeats of rollouts
     ("rollout", "replay", 50051, TCP),
     ("other rollout", "replay", 50051, TCP),
     ("learner", "replay", 50051, TCP),
     ("other learner", "replay", 50051, TCP),
-    # sample
+    # actors call rollouts to sample
     *(("actor", name, 50054, TCP) for name in ROLLOUTS),
-    # score
+    # actors call the verifier to score
     ("actor", "verifier", 50052, TCP),
     # only replay connects to Redis
     ("replay", "redis", 6379, TCP),
-    # the ranks among each other
+    # the ranks of the learner
     *((a, b, port, TCP) for a in LEARNERS for b in LEARNERS if a != b for port in ALL_TCP),
-    # the fleet's stream, the gate of the weights, and the weights
+    # rollouts join the fleet and the rendezvous of the weights, and receive weights
     *((a, b, port, TCP) for a in ROLLOUTS for b in LEARNERS for port in (50053, WEIGHTS, *FREE)),
     *((a, b, port, TCP) for a in LEARNERS for b in ROLLOUTS for port in FREE),
     *((a, b, port, TCP) for a in ROLLOUTS for b in ROLLOUTS if a != b for port in FREE),
@@ -59,13 +59,13 @@ EDGES: set[Edge] = {
     ("test", "verifier", 50052, TCP),
     ("test", "learner", 50053, TCP),
     ("test", "other learner", 50053, TCP),
-    # names, for whoever calls somebody
+    # DNS, for every pod that calls another
     *(
         (name, "dns", 53, protocol)
         for name in (*COMPUTING, "actor", "replay", "test")
         for protocol in (TCP, "UDP")
     ),
-    # Prometheus scrapes every pod that has a page
+    # Prometheus scrapes every pod with a metrics page
     *(("prometheus", name, METRICS, TCP) for name in (*COMPUTING, "actor", "replay", "verifier")),
 }  # fmt: skip
 OPEN_TO_ALL = {
@@ -79,16 +79,16 @@ def documents() -> list[Document]:
 
 
 def edges(release: Release, documents: list[Document]) -> set[Edge]:
-    """Every edge among the pods of a release and what is around it, without what is no business of ours."""
+    """Return the edges of the pods of a release, without the edges between other ends."""
     places = [*pods_of(documents, namespace=release.namespace), *AROUND]
     policies = network_policies(documents, namespace=release.namespace)
     return reached(policies, places, PORTS) - OPEN_TO_ALL
 
 
-def test_the_policies_are_exactly_the_edges_of_the_design(documents: list[Document]) -> None:
-    found = edges(small_release(), documents)
-    assert found - EDGES == set(), "these are open and should not be"
-    assert EDGES - found == set(), "these are closed and should not be"
+def test_the_policies_allow_exactly_the_intended_edges(documents: list[Document]) -> None:
+    allowed = edges(small_release(), documents)
+    assert allowed - EDGES == set(), "these are open and should not be"
+    assert EDGES - allowed == set(), "these are closed and should not be"
 
 
 def test_another_release_reaches_nothing(documents: list[Document]) -> None:
@@ -106,7 +106,7 @@ def test_another_release_reaches_nothing(documents: list[Document]) -> None:
 
 
 @pytest.mark.parametrize("tested", [True, False], ids=["tested", "untested"])
-def test_a_teacher_is_called_by_the_learner_and_the_tests_and_calls_nobody(tested: bool) -> None:
+def test_only_the_learner_and_the_tests_reach_a_teacher_and_it_reaches_nothing(tested: bool) -> None:
     run = yaml.safe_load(RUN)
     run |= {"algorithm": {"distillation": {}}, "teacher": {"path": "/models/teacher"}}
     release = small_release(
@@ -114,8 +114,8 @@ def test_a_teacher_is_called_by_the_learner_and_the_tests_and_calls_nobody(teste
         teacher={"models": {"existingClaim": "teacher"}},
         tests={"enabled": tested},
     )
-    found = {edge for edge in edges(release, render(release)) if "teacher" in edge[:2]}
-    assert found == {
+    allowed = {edge for edge in edges(release, render(release)) if "teacher" in edge[:2]}
+    assert allowed == {
         *([("test", "teacher", 50055, TCP)] if tested else ()),
         ("learner", "teacher", 50055, TCP),
         ("other learner", "teacher", 50055, TCP),
@@ -125,7 +125,7 @@ def test_a_teacher_is_called_by_the_learner_and_the_tests_and_calls_nobody(teste
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_no_rollout_reaches_the_store_of_torchrun(nodes: int) -> None:
-    """The store unpickles what it is given, and asks nobody who he is."""
+    """The store unpickles its input, and authenticates no client."""
     learner = {"nodes": nodes, "ranksPerNode": 2, "checkpoints": {"accessModes": ["ReadWriteMany"]}}
     release = small_release(learner=learner)
     documents = render(release)
@@ -135,11 +135,11 @@ def test_no_rollout_reaches_the_store_of_torchrun(nodes: int) -> None:
     assert {edge[0] for edge in to_store} == set(LEARNERS)
 
 
-def test_without_a_range_of_ports_the_computing_pods_reach_each_other_at_all() -> None:
-    """For a network plugin that does not know endPort, which reads a range as its first port."""
+def test_without_a_range_of_ports_learner_and_rollouts_reach_each_other_at_all_ports() -> None:
+    """A network plugin without endPort takes a range for its first port."""
     release = small_release(network={"ephemeralPorts": ""})
-    found = edges(release, render(release))
-    assert found - EDGES == {
+    allowed = edges(release, render(release))
+    assert allowed - EDGES == {
         (a, b, port, TCP)
         for a in COMPUTING
         for b in COMPUTING
@@ -148,15 +148,15 @@ def test_without_a_range_of_ports_the_computing_pods_reach_each_other_at_all() -
     }
 
 
-def test_nodes_of_one_engine_reach_each_other_at_all_ports_and_the_learner_still_not() -> None:
+def test_nodes_of_one_engine_reach_each_other_at_all_ports_and_not_the_learner() -> None:
     values = {
         "run": {"config": RUN.replace("engine: emulated", "tensor_parallel: 2")},
         "rollout": {"defaults": {"nodes": 2, "gpu": {"count": 1}}},
         "learner": {"gpu": {"count": 1}},
     }
     release = small_release(**values)
-    found = edges(release, render(release))
-    assert found - EDGES == {
+    allowed = edges(release, render(release))
+    assert allowed - EDGES == {
         (a, b, port, TCP)
         for a in ROLLOUTS
         for b in ROLLOUTS
@@ -165,11 +165,11 @@ def test_nodes_of_one_engine_reach_each_other_at_all_ports_and_the_learner_still
     }
 
 
-def test_names_are_asked_for_at_the_ports_of_the_clusters_dns() -> None:
+def test_dns_is_reached_at_the_configured_ports() -> None:
     release = small_release(network={"dns": {"ports": [5353]}})
-    found = edges(release, render(release))
-    asked = {(port, protocol) for _, target, port, protocol in found if target == "dns"}
-    assert asked == {(5353, TCP), (5353, "UDP")}
+    allowed = edges(release, render(release))
+    dns_ports = {(port, protocol) for _, target, port, protocol in allowed if target == "dns"}
+    assert dns_ports == {(5353, TCP), (5353, "UDP")}
 
 
 PROXY = Place(name="proxy", address="10.9.0.9")
@@ -194,7 +194,7 @@ WORLD6, PRIVATE6 = Place(name="world6", address="2001:db8::1"), Place(name="priv
     ],
     ids=["hub", "mirror", "proxy", "address"],
 )  # fmt: skip
-def test_the_model_comes_from_where_the_download_says_and_from_nowhere_else(
+def test_the_download_of_the_model_reaches_only_its_source(
     download: dict[str, Any], egress: dict[str, Any], reached_at: set[tuple[str, int]]
 ) -> None:
     source = {"repository": "example/policy", "revision": "4f2c9d1", **download}
@@ -207,31 +207,31 @@ def test_the_model_comes_from_where_the_download_says_and_from_nowhere_else(
     outside = [PROXY, WORLD6, PRIVATE6, *AROUND]
     places = [*pods_of(documents, namespace=NAMESPACE), *outside]
     policies = network_policies(documents, namespace=NAMESPACE)
-    found = reached(policies, places, [(port, TCP) for port in (80, 443, 3128, 8443)])
+    allowed = reached(policies, places, [(port, TCP) for port in (80, 443, 3128, 8443)])
     names = {place.name for place in outside}
     for component in ("learner", "rollout", "actor"):
-        assert {(b, port) for a, b, port, _ in found if a == component and b in names} == reached_at
-    assert not {edge for edge in found if edge[0] in ("replay", "verifier") and edge[1] in names}
+        assert {(b, port) for a, b, port, _ in allowed if a == component and b in names} == reached_at
+    assert not {edge for edge in allowed if edge[0] in ("replay", "verifier") and edge[1] in names}
 
 
-def test_without_tests_nobody_stands_in_for_them() -> None:
+def test_without_tests_no_pod_has_their_edges() -> None:
     release = small_release(tests={"enabled": False})
-    found = edges(release, render(release))
-    assert found == {edge for edge in EDGES if "test" not in edge[:2]}
+    allowed = edges(release, render(release))
+    assert allowed == {edge for edge in EDGES if "test" not in edge[:2]}
 
 
-def test_an_external_redis_is_reached_by_replay_alone() -> None:
+def test_only_replay_reaches_an_external_redis() -> None:
     redis = {
         "mode": "external",
         "external": {"host": "redis.example.org", "existingSecret": "redis-password"},
     }
-    found = edges(small_release(redis=redis), render(small_release(redis=redis)))
-    extra = {edge for edge in found - EDGES if edge[1] != "redis"}
+    allowed = edges(small_release(redis=redis), render(small_release(redis=redis)))
+    extra = {edge for edge in allowed - EDGES if edge[1] != "redis"}
     assert {edge[0] for edge in extra} == {"replay"}
     assert {edge[2] for edge in extra} == {6379}
 
 
-def test_scores_over_http_and_judges_open_just_their_own_edges() -> None:
+def test_scores_over_http_and_judges_add_only_their_own_edges() -> None:
     run = yaml.safe_load(RUN)
     run["rewards"] = [{"name": "judge", "url": "https://judge.example/v1", "model": "m"}]
     verifier = {
@@ -239,18 +239,18 @@ def test_scores_over_http_and_judges_open_just_their_own_edges() -> None:
         "judge": {"peers": [{"ipBlock": {"cidr": "93.184.216.0/24"}}]},
     }
     release = small_release(run={"config": yaml.safe_dump(run)}, verifier=verifier)
-    found = edges(release, render(release))
-    assert found - EDGES == {
+    allowed = edges(release, render(release))
+    assert allowed - EDGES == {
         ("stranger", "verifier", ANY, TCP),
         ("verifier", "world", 443, TCP),
         ("verifier", "dns", 53, TCP),
         ("verifier", "dns", 53, "UDP"),
     }
-    assert EDGES - found == set()
+    assert EDGES - allowed == set()
 
 
 @pytest.mark.parametrize(
-    ("values", "room"),
+    ("values", "component"),
     [
         ({"learner": {"hostNetwork": True}}, "learner"),
         ({"rollout": {"pools": [{"name": "a"}, {"name": "b", "hostNetwork": True}]}}, "rollout"),
@@ -260,57 +260,61 @@ def test_scores_over_http_and_judges_open_just_their_own_edges() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_node_may_do_what_its_pods_with_host_network_may(values: dict[str, Any], room: str) -> None:
-    """To the policies of the other pods such a pod is its node: an address, without labels."""
+def test_the_node_of_pods_with_its_network_has_the_edges_of_these_pods(
+    values: dict[str, Any], component: str
+) -> None:
+    """The policies of other pods see such a pod as the address of its node, without labels."""
     release = small_release(**values, network={"nodeCIDRs": ["93.184.216.34/32"]})
     node = "world"
-    found = edges(release, render(release))
-    opened = {edge for edge in found if node in edge[:2]}
-    here = {name for name in COMPUTING if name.endswith(room)} or {room}
+    allowed = edges(release, render(release))
+    opened = {edge for edge in allowed if node in edge[:2]}
+    own_names = {name for name in COMPUTING if name.endswith(component)} or {component}
     expected = {
-        (node if source in here else source, node if target in here else target, port, protocol)
+        (node if source in own_names else source, node if target in own_names else target, port, protocol)
         for source, target, port, protocol in EDGES
-        if (source in here) != (target in here) and "dns" not in (source, target) and source != "prometheus"
+        if (source in own_names) != (target in own_names)
+        and "dns" not in (source, target)
+        and source != "prometheus"
     }
-    if room in ("learner", "rollout"):  # pods of these rooms also talk to each other
-        among = ALL_TCP if room == "learner" else FREE
-        expected |= {(node, name, port, TCP) for name in here for port in among}
-        expected |= {(name, node, port, TCP) for name in here for port in among}
+    if component in ("learner", "rollout"):  # pods of these components also call each other
+        among = ALL_TCP if component == "learner" else FREE
+        expected |= {(node, name, port, TCP) for name in own_names for port in among}
+        expected |= {(name, node, port, TCP) for name in own_names for port in among}
     assert opened == expected
-    assert {edge for edge in found if node not in edge[:2]} == EDGES
+    assert {edge for edge in allowed if node not in edge[:2]} == EDGES
 
 
 @pytest.mark.parametrize(
-    "room", ["learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "tests"]
+    "component", ["learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "tests"]
 )
-def test_rules_of_the_user_are_added_to_the_policy_of_their_room_alone(room: str) -> None:
+def test_rules_of_the_user_are_added_only_to_the_policy_of_their_component(component: str) -> None:
     ports = [{"protocol": "UDP", "port": 4317}]
     into = {"ports": ports, "from": [{"podSelector": {"matchLabels": {"app": "other"}}}]}
     out = {"ports": ports, "to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}
     run = yaml.safe_load(RUN)
     run |= {"algorithm": {"distillation": {}}, "teacher": {"path": "/models/teacher"}}
     base = small_release(run={"config": yaml.safe_dump(run)}, teacher={"models": {"existingClaim": "a"}})
-    rules = {room: {"networkPolicy": {"extraIngress": [into], "extraEgress": [out]}}}
+    rules = {component: {"networkPolicy": {"extraIngress": [into], "extraEgress": [out]}}}
     before = by_name(render(base), "NetworkPolicy")
     after = by_name(render(replace(base, values=merge(base.values, rules))), "NetworkPolicy")
     (changed,) = [name for name in before if before[name] != after[name]]
-    assert changed == f"demo-slipstream-{'test' if room == 'tests' else room}"
+    assert changed == f"demo-slipstream-{'test' if component == 'tests' else component}"
     for way, rule in (("ingress", into), ("egress", out)):
         assert after[changed]["spec"][way] == [*before[changed]["spec"].get(way, []), rule]
 
 
-def test_peers_that_the_user_names_replace_ours() -> None:
+def test_peers_of_the_user_replace_the_default_peers() -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}]
     release = small_release(network={"prometheus": {"peers": peers}})
-    found = edges(release, render(release))
-    scraped = {edge[0] for edge in found if edge[2] == METRICS and edge[0] not in COMPUTING}
+    allowed = edges(release, render(release))
+    scraped = {edge[0] for edge in allowed if edge[2] == METRICS and edge[0] not in COMPUTING}
     assert scraped == {"elsewhere"}
 
 
-def test_a_policy_that_is_missing_is_noticed(documents: list[Document]) -> None:
+def test_a_missing_policy_allows_more_edges(documents: list[Document]) -> None:
     without = [d for d in documents if d["metadata"]["name"] != "demo-slipstream-deny"]
     assert edges(small_release(), without) == edges(
         small_release(), documents
-    )  # each room closes itself, too
+    )  # the policies of both ends restrict an edge
     opened = broken(without, "NetworkPolicy/demo-slipstream-verifier", "spec.policyTypes", ["Ingress"])
     assert ("verifier", "world", 443, TCP) in edges(small_release(), opened)

@@ -1,4 +1,4 @@
-"""What a platform team adds to the pods of a room: where it is rendered, and what is said of it."""
+"""Settings of a platform team for the pods of a component: their rendering, and the notes about them."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ ALL: dict[str, Any] = {
     "sidecars": [BESIDE],
 }
 TESTED = ("schedulerName", "dnsPolicy", "dnsConfig", "envFrom", "initContainers")
-ROOMS = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "test")
+COMPONENTS = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "test")
 HOST = {"hostNetwork": True, "hostIPC": True}
 CACHE = {"kind": "hostPath", "hostPath": "/a"}
 NODES = {"policies": True, "nodeCIDRs": ["10.20.0.0/16"]}
@@ -58,18 +58,20 @@ RESTRICTED: list[dict[str, Any]] = [
 ]
 
 
-def release(room: dict[str, Any], **values: Any) -> Release:
-    """A release with a teacher; every room has these values, and the pods of `helm test` those of TESTED."""
+def release(settings: dict[str, Any], **values: Any) -> Release:
+    """Return a release whose components all have `settings`, and `helm test` those of TESTED."""
     run = yaml.safe_load(RUN) | {k: v for k, v in yaml.safe_load(TAUGHT).items() if k != "model"}
-    tests = {key: room[key] for key in TESTED if key in room}
-    rooms: dict[str, Any] = {name: room for name in ("learner", "actor", "verifier", "replay", "redis")}
-    rooms["teacher"] = {**room, "gpu": {"count": 0}, "models": {"existingClaim": "teacher"}}
-    rooms |= {"rollout": {"defaults": room}, "tests": tests, "run": {"config": yaml.safe_dump(run)}}
-    return small_release(**merge(rooms, values))
+    tests = {key: settings[key] for key in TESTED if key in settings}
+    components: dict[str, Any] = {
+        name: settings for name in ("learner", "actor", "verifier", "replay", "redis")
+    }
+    components["teacher"] = {**settings, "gpu": {"count": 0}, "models": {"existingClaim": "teacher"}}
+    components |= {"rollout": {"defaults": settings}, "tests": tests, "run": {"config": yaml.safe_dump(run)}}
+    return small_release(**merge(components, values))
 
 
 def pods(documents: list[Document]) -> dict[str, PodTemplate]:
-    """One pod of each room."""
+    """Return one pod of each component."""
     return {pod.component: pod for pod in pod_templates(documents)}
 
 
@@ -82,25 +84,25 @@ def everything() -> list[Document]:
     return render(release(ALL))
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_pod_has_what_its_room_adds(everything: list[Document], room: str) -> None:
-    pod = pods(everything)[room]
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_pod_has_the_settings_of_its_component(everything: list[Document], component: str) -> None:
+    pod = pods(everything)[component]
     assert pod.spec["schedulerName"] == "kai-scheduler"
     assert (pod.spec["dnsPolicy"], pod.spec["dnsConfig"]) == ("None", ALL["dnsConfig"])
     first = (pod.spec["initContainers"])[0]
     assert (first["name"], first["image"]) == ("first", "first:1")
     assert pod.containers[0]["envFrom"] == ALL["envFrom"]
-    if room != "test":
+    if component != "test":
         assert pod.spec["resourceClaims"] == CLAIMS
         assert pod.containers[0]["resources"]["claims"] == RESOURCES["claims"]
-        assert [container["name"] for container in pod.containers] == [room, "shipper"]
+        assert [container["name"] for container in pod.containers] == [component, "shipper"]
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room != "test"])
-def test_a_workload_has_the_labels_of_its_room_and_its_pods_have_them_not(
-    everything: list[Document], room: str
+@pytest.mark.parametrize("component", [component for component in COMPONENTS if component != "test"])
+def test_a_workload_has_the_labels_of_its_component_and_its_pods_do_not(
+    everything: list[Document], component: str
 ) -> None:
-    pod = pods(everything)[room]
+    pod = pods(everything)[component]
     assert ALL["labels"].items() <= pod.owner["metadata"]["labels"].items()
     assert ALL["annotations"].items() <= pod.owner["metadata"]["annotations"].items()
     assert not ALL["labels"].items() & pod.labels.items()
@@ -112,65 +114,69 @@ def test_other_objects_have_no_labels_of_a_workload(everything: list[Document]) 
     assert [d for d in others if ALL["labels"].items() & (d["metadata"].get("labels") or {}).items()] == []
 
 
-def test_it_meets_every_policy_and_is_valid_where_devices_are_claimed_so(everything: list[Document]) -> None:
+def test_a_release_with_all_settings_meets_every_policy_and_is_valid(everything: list[Document]) -> None:
     external = {*external_names(release(ALL)), "proxies"}
     assert violations(everything, external=external) == []
-    for version in KUBERNETES[2:]:  # until 1.30 a pod named its claim another way
+    for version in KUBERNETES[2:]:  # until 1.30 pods named their claims differently
         assert kubernetes_problems(everything, version) == []
 
 
-def test_what_it_adds_runs_before_the_model_is_made() -> None:
-    for room, own in (("learner", ["check", "model"]), ("rollout", ["model"]), ("actor", ["model"])):
-        initial = pods(render(release({"initContainers": [FIRST]})))[room].spec["initContainers"]
+def test_an_added_init_container_runs_before_the_model_is_created() -> None:
+    for component, own in (("learner", ["check", "model"]), ("rollout", ["model"]), ("actor", ["model"])):
+        initial = pods(render(release({"initContainers": [FIRST]})))[component].spec["initContainers"]
         assert [container["name"] for container in initial] == ["first", *own]
 
 
-def test_a_container_without_a_security_context_gets_that_of_its_room_and_another_keeps_its_own() -> None:
+def test_an_added_container_has_its_own_security_context_or_that_of_its_component() -> None:
     own = {"runAsUser": 12345}
     added = {"sidecars": [BESIDE, {**BESIDE, "name": "other", "securityContext": own}]}
     documents = render(release({**added, "securityContext": {"runAsUser": 4321}}))
-    for pod in (pods(documents)[room] for room in ROOMS if room != "test"):
+    for pod in (pods(documents)[component] for component in COMPONENTS if component != "test"):
         ours, first, second = pod.containers
         assert ours["securityContext"] == first["securityContext"]
         assert second["securityContext"] == own
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room != "test"])
-def test_a_pod_on_the_network_of_its_node_still_finds_services(room: str) -> None:
-    spec = pods(render(release(HOST, network=NODES)))[room].spec
+@pytest.mark.parametrize("component", [component for component in COMPONENTS if component != "test"])
+def test_a_pod_on_the_network_of_its_node_resolves_services(component: str) -> None:
+    spec = pods(render(release(HOST, network=NODES)))[component].spec
     assert (spec["hostNetwork"], spec["hostIPC"]) == (True, True)
     assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
 
 
-def test_a_pod_without_any_of_it_leaves_all_to_the_cluster() -> None:
+def test_a_pod_without_these_settings_has_the_defaults_of_the_cluster() -> None:
     keys = ("hostNetwork", "hostIPC", "dnsPolicy", "dnsConfig", "schedulerName", "resourceClaims")
     for pod in pod_templates(render(release({}))):
         assert [key for key in keys if key in pod.spec] == []
 
 
-def test_pods_on_the_network_of_their_nodes_are_replaced_without_a_node_more() -> None:
+def test_pods_on_the_network_of_their_nodes_are_replaced_without_a_further_node() -> None:
     for deployment in of_kind(render(release(HOST, network=NODES)), "Deployment"):
         assert deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
 
 
-@pytest.mark.parametrize("room", NOT_RESTRICTED, ids=str)
-def test_what_leaves_the_restricted_standard_is_said_for_every_room_that_has_it(room: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", NOT_RESTRICTED, ids=str)
+def test_the_notes_name_every_component_that_violates_the_restricted_standard(
+    settings: dict[str, Any],
+) -> None:
     wanted = {"learner", "rollout.pools[default]", "actor", "verifier", "teacher", "replay", "redis"}
-    wanted |= {"tests"} if "initContainers" in room else set()
-    given = release(room, network=NODES)
-    found = {
-        line.removeprefix("  - ").partition(": ")[0] for line in notes(given).splitlines() if ": " in line
+    wanted |= {"tests"} if "initContainers" in settings else set()
+    rendered_release = release(settings, network=NODES)
+    noted = {
+        line.removeprefix("  - ").partition(": ")[0]
+        for line in notes(rendered_release).splitlines()
+        if ": " in line
     }
-    assert wanted <= found
-    problems = list(pods_are_restricted(render(given)))
+    assert wanted <= noted
+    problems = list(pods_are_restricted(render(rendered_release)))
     assert len({problem.partition(":")[0].partition(" ")[0] for problem in problems}) >= len(wanted)
 
 
-@pytest.mark.parametrize("room", RESTRICTED, ids=str)
-def test_nothing_is_said_of_what_keeps_the_restricted_standard(room: dict[str, Any]) -> None:
-    given = release(room)
-    assert list(pods_are_restricted(render(given))) == []
-    assert "restricted" not in notes(given)
+@pytest.mark.parametrize("settings", RESTRICTED, ids=str)
+def test_the_notes_do_not_mention_settings_within_the_restricted_standard(settings: dict[str, Any]) -> None:
+    rendered_release = release(settings)
+    assert list(pods_are_restricted(render(rendered_release))) == []
+    assert "restricted" not in notes(rendered_release)
 
 
 @pytest.mark.parametrize(
@@ -182,21 +188,21 @@ def test_nothing_is_said_of_what_keeps_the_restricted_standard(room: dict[str, A
     ],
     ids=str,
 )  # fmt: skip
-def test_a_directory_of_the_node_leaves_the_restricted_standard(values: dict[str, Any], line: str) -> None:
-    given = release({}, **values)
-    assert line in notes(given)
-    assert any("hostPath" in problem for problem in pods_are_restricted(render(given)))
+def test_a_directory_of_the_node_violates_the_restricted_standard(values: dict[str, Any], line: str) -> None:
+    rendered_release = release({}, **values)
+    assert line in notes(rendered_release)
+    assert any("hostPath" in problem for problem in pods_are_restricted(render(rendered_release)))
 
 
-def test_the_notes_say_what_the_network_of_a_node_means() -> None:
-    said = " ".join(notes(small_release(learner={"hostNetwork": True}, network=NODES)).split())
-    assert "learner has the network of the node" in said
-    assert "NetworkPolicies do not hold for these pods themselves" in said
-    assert "10.20.0.0/16 reaches what these pods may reach" in said
-    assert "such as 9464 of all rooms but redis, are never on one node" in said
+def test_the_notes_explain_the_network_of_a_node() -> None:
+    text = " ".join(notes(small_release(learner={"hostNetwork": True}, network=NODES)).split())
+    assert "learner has the network of the node" in text
+    assert "NetworkPolicies do not hold for these pods themselves" in text
+    assert "10.20.0.0/16 reaches what these pods may reach" in text
+    assert "such as 9464 of all rooms but redis, are never on one node" in text
 
 
-def test_gpus_of_claims_are_no_extended_resource_and_still_make_ranks() -> None:
+def test_gpus_of_claims_are_no_extended_resource_and_still_count_as_ranks() -> None:
     gpus = {
         "gpu": {"resource": "", "count": 2},
         "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "two-gpus"}],
@@ -204,11 +210,11 @@ def test_gpus_of_claims_are_no_extended_resource_and_still_make_ranks() -> None:
     }
     one = merge(gpus, {"gpu": {"count": 1}})
     run = "model: {tiny: {}}\ndata: {kind: addition, digits: 1}\nalgorithm: {preset: grpo}\n"
-    found = pods(render(small_release(learner=gpus, rollout={"defaults": one}, run={"config": run})))
-    for room in ("learner", "rollout"):
-        container = found[room].containers[0]
+    rendered_pods = pods(render(small_release(learner=gpus, rollout={"defaults": one}, run={"config": run})))
+    for component in ("learner", "rollout"):
+        container = rendered_pods[component].containers[0]
         assert container["resources"]["claims"] == [{"name": "gpus"}]
         assert {*container["resources"]["requests"], *container["resources"]["limits"]} == {"cpu", "memory"}
         assert "NVIDIA_VISIBLE_DEVICES" not in {variable["name"] for variable in container["env"]}
-    assert found["learner"].containers[0]["args"][0] == "2"
-    assert found["learner"].labels[COMPONENT_LABEL] == "learner"
+    assert rendered_pods["learner"].containers[0]["args"][0] == "2"
+    assert rendered_pods["learner"].labels[COMPONENT_LABEL] == "learner"

@@ -1,4 +1,4 @@
-"""The policies hold for a release written by hand, and each notices when it is broken in one place."""
+"""The policies hold for a hand-written release, and each one detects a violation."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -198,61 +198,61 @@ BREAKS: list[tuple[str, str, str, Any, str]] = [
 ]
 
 
-def test_the_release_written_by_hand_meets_every_policy() -> None:
+def test_the_hand_written_release_meets_every_policy() -> None:
     assert violations(SMALL, external=EXTERNAL) == []
 
 
 @pytest.mark.parametrize(("policy", "name", "path", "value", "text"), BREAKS, ids=lambda v: str(v)[:40])
-def test_a_policy_notices_what_breaks_it(policy: str, name: str, path: str, value: Any, text: str) -> None:
-    found = list(POLICIES[policy](broken(SMALL, name, path, value)))
-    assert any(text in violation for violation in found), found
+def test_a_policy_detects_its_violation(policy: str, name: str, path: str, value: Any, text: str) -> None:
+    reported = list(POLICIES[policy](broken(SMALL, name, path, value)))
+    assert any(text in violation for violation in reported), reported
 
 
-def test_every_policy_has_been_seen_to_fail() -> None:
+def test_every_policy_has_a_detected_violation() -> None:
     elsewhere = {"one_scaler_each"}
     assert {policy for policy, *_ in BREAKS} | elsewhere == set(POLICIES)
 
 
-def test_two_autoscalers_of_one_workload_are_noticed() -> None:
+def test_two_autoscalers_of_one_workload_are_a_violation() -> None:
     scaler = next(d for d in SMALL if d["kind"] == "ScaledObject")
     second = {**scaler, "kind": "HorizontalPodAutoscaler"}
-    found = list(POLICIES["one_scaler_each"]([*SMALL, second]))
-    assert found == ["demo-slipstream-rollout-spot has two autoscalers"]
+    reported = list(POLICIES["one_scaler_each"]([*SMALL, second]))
+    assert reported == ["demo-slipstream-rollout-spot has two autoscalers"]
 
 
-def test_a_secret_that_nobody_brings_is_noticed() -> None:
+def test_a_missing_secret_is_a_violation() -> None:
     assert list(mounted_keys_exist(SMALL)) == [f"{REPLAY}: no Secret given-tls"]
 
 
-def test_a_key_that_a_config_map_lacks_is_noticed() -> None:
+def test_a_missing_key_of_a_config_map_is_a_violation() -> None:
     items = {"name": "demo-slipstream-config", "items": [{"key": "walk.yaml", "path": "x"}]}
     changed = broken(SMALL, REPLAY, f"{POD}.volumes.0.configMap", items)
-    found = list(mounted_keys_exist(changed, EXTERNAL))
-    assert found == [f"{REPLAY}: ConfigMap demo-slipstream-config has no walk.yaml"]
+    reported = list(mounted_keys_exist(changed, EXTERNAL))
+    assert reported == [f"{REPLAY}: ConfigMap demo-slipstream-config has no walk.yaml"]
 
 
-def test_a_variable_from_a_secret_that_is_not_there_is_noticed() -> None:
+def test_a_variable_from_a_missing_secret_is_a_violation() -> None:
     variable = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "password", "key": "it"}}}
     changed = broken(SMALL, REPLAY, f"{CONTAINER}.env", [variable])
     assert list(mounted_keys_exist(changed, EXTERNAL)) == [f"{REPLAY}: no Secret password"]
 
 
-def test_a_certificate_stands_for_the_secret_that_it_makes() -> None:
+def test_a_certificate_counts_as_the_secret_that_it_creates() -> None:
     certificate = {"kind": "Certificate", "metadata": {"name": "c"}, "spec": {"secretName": "given-tls"}}
     assert list(mounted_keys_exist([*SMALL, certificate])) == []
 
 
-def test_a_claim_that_nobody_brings_is_noticed() -> None:
+def test_a_missing_claim_is_a_violation() -> None:
     assert list(claims_exist(SMALL)) == [f"{ROLLOUT}: no PersistentVolumeClaim models"]
 
 
-def test_a_second_release_of_the_same_names_and_labels_is_noticed() -> None:
-    found = list(releases_are_apart(SMALL, SMALL))
-    assert "Service/demo-slipstream-replay is in both releases" in found
-    assert f"{SMALL_SERVICE} also selects {REPLAY} of the other release" in found
+def test_two_releases_of_the_same_names_and_labels_are_a_violation() -> None:
+    reported = list(releases_are_apart(SMALL, SMALL))
+    assert "Service/demo-slipstream-replay is in both releases" in reported
+    assert f"{SMALL_SERVICE} also selects {REPLAY} of the other release" in reported
 
 
-def test_a_release_of_another_name_is_apart() -> None:
+def test_two_releases_of_different_names_are_separate() -> None:
     assert list(releases_are_apart(SMALL, [renamed(document) for document in SMALL])) == []
 
 
@@ -260,7 +260,7 @@ SMALL_SERVICE = "Service/demo-slipstream-replay"
 
 
 def renamed(document: Document) -> Document:
-    """The object as a release called `other` would have it."""
+    """Return the object as in a release named `other`."""
 
     def change(value: Any) -> Any:
         if isinstance(value, dict):

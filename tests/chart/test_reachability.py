@@ -1,4 +1,4 @@
-"""The evaluator of NetworkPolicies, against what Kubernetes' documentation says of each of their parts."""
+"""The evaluator of NetworkPolicies agrees with the documentation of Kubernetes."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ TO_JOBS = {"podSelector": {"matchLabels": {"app": "job"}}}
 
 
 def policy(app: str, **spec: Any) -> dict[str, Any]:
-    """A policy for the pods of one app in the namespace `here`."""
+    """Return a policy for the pods of an app in the namespace `here`."""
     selector = {"matchLabels": {"app": app}} if app else {}
     return {
         "kind": "NetworkPolicy",
@@ -25,7 +25,7 @@ def policy(app: str, **spec: Any) -> dict[str, Any]:
 
 
 def ingress(*peers: dict[str, Any], ports: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """A policy for the API that lets these peers in."""
+    """Return a policy that allows connections of peers to the API."""
     rule: dict[str, Any] = {"from": list(peers)} if peers else {}
     return policy("api", ingress=[{**rule, **({"ports": ports} if ports else {})}])
 
@@ -35,15 +35,15 @@ def ingress(*peers: dict[str, Any], ports: list[dict[str, Any]] | None = None) -
     [
         ([], JOB, API, 1, "TCP", True),
         ([policy("")], JOB, API, 1, "TCP", False),
-        ([policy("")], API, FAR, 1, "TCP", True),  # only the direction Ingress is closed
+        ([policy("")], API, FAR, 1, "TCP", True),  # only the direction Ingress is restricted
         ([policy("", policyTypes=["Egress"])], FAR, API, 1, "TCP", True),
         ([policy("", policyTypes=["Egress"])], API, FAR, 1, "TCP", False),
-        ([policy("job", egress=[TO_JOBS])], JOB, API, 1, "TCP", True),  # a rule without `to` is for all
+        ([policy("job", egress=[TO_JOBS])], JOB, API, 1, "TCP", True),  # no `to`: any target
         ([policy("job", egress=[{"to": [TO_JOBS]}])], JOB, API, 1, "TCP", False),
         ([policy("api")], API, JOB, 1, "TCP", True),
         ([ingress()], WORLD, API, 1, "TCP", True),
         ([ingress(TO_JOBS)], JOB, API, 1, "TCP", True),
-        ([ingress(TO_JOBS)], FAR, API, 1, "TCP", False),  # a podSelector alone stays in its namespace
+        ([ingress(TO_JOBS)], FAR, API, 1, "TCP", False),  # a podSelector alone means pods of its namespace
         ([ingress(TO_JOBS)], WORLD, API, 1, "TCP", False),
         ([ingress(THERE)], FAR, API, 1, "TCP", True),
         ([ingress({**THERE, "podSelector": {"matchLabels": {"app": "x"}}})], FAR, API, 1, "TCP", False),
@@ -59,16 +59,18 @@ def ingress(*peers: dict[str, Any], ports: list[dict[str, Any]] | None = None) -
         ([ingress(TO_JOBS, ports=[{"port": "grpc"}])], JOB, API, 50052, "TCP", False),
         ([ingress({"ipBlock": {"cidr": "93.0.0.0/8"}})], WORLD, API, 1, "TCP", True),
         ([ingress({"ipBlock": WORLD_LESS})], WORLD, API, 1, "TCP", False),
-        ([policy(""), ingress(TO_JOBS)], JOB, API, 1, "TCP", True),  # policies add up
-        ([ingress(TO_JOBS), policy("job", policyTypes=["Egress"])], JOB, API, 1, "TCP", False),  # both ends
+        ([policy(""), ingress(TO_JOBS)], JOB, API, 1, "TCP", True),  # policies are additive
+        ([ingress(TO_JOBS), policy("job", policyTypes=["Egress"])], JOB, API, 1, "TCP", False),  # both
     ],
 )  # fmt: skip
-def test_a_connection_passes_as_kubernetes_says(
+def test_a_connection_is_allowed_as_in_the_documentation_of_kubernetes(
     policies: list[dict[str, Any]], source: Place, target: Place, port: int, protocol: str, expected: bool
 ) -> None:
     assert passes(policies, source, target, port=port, protocol=protocol) is expected
 
 
-def test_the_matrix_names_every_edge_that_passes() -> None:
-    found = reached([policy(""), ingress(TO_JOBS, ports=[{"port": 5}])], [API, JOB], [(5, "TCP"), (6, "TCP")])
-    assert found == {("job", "api", 5, "TCP")}
+def test_reached_returns_every_allowed_edge() -> None:
+    allowed = reached(
+        [policy(""), ingress(TO_JOBS, ports=[{"port": 5}])], [API, JOB], [(5, "TCP"), (6, "TCP")]
+    )
+    assert allowed == {("job", "api", 5, "TCP")}

@@ -1,4 +1,4 @@
-"""Every example and every pair of switches renders to objects that a cluster takes and our policies allow."""
+"""Every example and every pair of switches renders to valid objects that meet the policies."""
 
 from dataclasses import replace
 from functools import cache
@@ -20,12 +20,12 @@ from render import examples, read_release, render_text
 EXAMPLES = {file.stem.removesuffix("-values"): file for file in examples()}
 PAIRWISE = pairwise(SWITCHES)
 UNCONFIGURED = ("redis",)
-"""It reads a configuration of its own."""
+"""Components that do not read the configuration of the run."""
 
 
 @cache
 def example(name: str) -> list[Document]:
-    """The objects of an example."""
+    """Return the objects of an example."""
     return render(read_release(EXAMPLES[name]))
 
 
@@ -43,38 +43,40 @@ def test_an_example_is_valid_in_the_oldest_and_the_newest_kubernetes(name: str) 
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_no_mapping_of_an_example_has_a_key_two_times(name: str) -> None:
+def test_no_mapping_of_an_example_has_a_duplicate_key(name: str) -> None:
     assert len(parse(render_text(read_release(EXAMPLES[name])))) == len(example(name))
 
 
-def test_a_mapping_with_a_key_two_times_is_noticed() -> None:
+def test_a_mapping_with_a_duplicate_key_is_an_error() -> None:
     with pytest.raises(yaml.constructor.ConstructorError, match="the key a is there two times"):
         parse("kind: A\nmetadata: {labels: {a: b, c: d, a: b}}\n")
 
 
-def test_a_label_of_a_room_wins_over_the_same_label_of_all_objects() -> None:
+def test_a_label_of_a_component_overrides_the_label_of_all_objects() -> None:
     special = {"labels": {"team": "room"}, "podLabels": {"team": "pod"}}
-    rooms = ("learner", "actor", "verifier", "teacher", "replay", "redis")
+    components = ("learner", "actor", "verifier", "teacher", "replay", "redis")
     documents = render(
         small_release(
             commonLabels={"team": "all", "site": "a"},
             rollout={"defaults": special},
             tests={"podLabels": {"team": "pod"}},
             monitoring={"rules": {"from": "chart", "labels": {"team": "room"}}},
-            **{room: special for room in rooms},
+            **{component: special for component in components},
         )
     )
-    found = {(d["kind"], d["metadata"]["labels"]["team"]) for d in documents}
+    team_labels = {(d["kind"], d["metadata"]["labels"]["team"]) for d in documents}
     assert {pod.labels["team"] for pod in pod_templates(documents)} == {"pod"}
-    assert {team for kind, team in found if kind in ("Deployment", "StatefulSet", "PrometheusRule")} == {
-        "room"
+    assert {
+        team for kind, team in team_labels if kind in ("Deployment", "StatefulSet", "PrometheusRule")
+    } == {"room"}
+    assert {team for kind, team in team_labels if kind in ("Service", "ConfigMap", "NetworkPolicy")} == {
+        "all"
     }
-    assert {team for kind, team in found if kind in ("Service", "ConfigMap", "NetworkPolicy")} == {"all"}
     assert {d["metadata"]["labels"]["site"] for d in documents} == {"a"}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_two_releases_of_an_example_in_one_namespace_are_apart(name: str) -> None:
+def test_two_releases_of_an_example_in_one_namespace_are_separate(name: str) -> None:
     other = replace(read_release(EXAMPLES[name]), name="other")
     assert list(releases_are_apart(example(name), render(other))) == []
 
@@ -107,16 +109,16 @@ def test_every_pair_of_positions_is_in_some_combination() -> None:
 
 
 @pytest.mark.parametrize("position", SWITCHES["teacher"])
-def test_helm_test_asks_every_service_that_the_run_has(position: str) -> None:
+def test_helm_test_probes_every_service_of_the_run(position: str) -> None:
     row = {switch: next(iter(positions)) for switch, positions in SWITCHES.items()}
     pods = of_kind(render(release_of({**row, "teacher": position})), "Pod")
-    asked = [pod["spec"]["containers"][0]["command"][-1] for pod in pods]
+    probed = [pod["spec"]["containers"][0]["command"][-1] for pod in pods]
     more = [] if position == "none" else ["teacher"]
-    assert asked == ["replay", "verifier", "learner", "circle", *more]
+    assert probed == ["replay", "verifier", "learner", "circle", *more]
 
 
 @pytest.mark.parametrize("change", ["run", "cluster"])
-def test_every_pod_that_reads_the_configuration_is_made_anew_when_it_changes(change: str) -> None:
+def test_every_pod_that_reads_the_configuration_is_replaced_when_it_changes(change: str) -> None:
     changes = {"run": {"run": {"config": RUN + "seed: 7\n"}}, "cluster": {"actor": {"drainSeconds": 77}}}
     before, after = checksums(render(small_release())), checksums(render(small_release(**changes[change])))
     assert before.keys() == after.keys() >= {"learner", "rollout", "actor", "verifier", "replay"}
@@ -124,6 +126,6 @@ def test_every_pod_that_reads_the_configuration_is_made_anew_when_it_changes(cha
 
 
 def checksums(documents: list[Document]) -> dict[str, str]:
-    """The checksum that the pods of each component bear."""
+    """Return the checksum annotation of the pods of each component."""
     pods = [pod for pod in pod_templates(documents) if pod.runs_on]
     return {pod.component: pod.metadata["annotations"][CHECKSUM] for pod in pods}

@@ -1,4 +1,4 @@
-"""The schemas of Kubernetes and of custom resources notice what a cluster would refuse or silently drop."""
+"""The schemas of Kubernetes and of custom resources detect what a cluster would refuse or silently drop."""
 
 from pathlib import Path
 from typing import Any
@@ -25,26 +25,26 @@ SET: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("version", [KUBERNETES[0], KUBERNETES[-1]])
-def test_the_release_written_by_hand_is_valid(version: str) -> None:
+def test_the_hand_written_release_is_valid(version: str) -> None:
     assert kubernetes_problems(SMALL, version) == []
 
 
-def test_a_key_that_kubernetes_would_drop_is_named_with_its_place() -> None:
+def test_the_error_of_a_key_that_kubernetes_would_drop_has_its_path() -> None:
     changed = broken(SMALL, REPLAY, "spec.template.spec.containers.0.imagePullPolicies", "Always")
     (problem,) = kubernetes_problems(changed, KUBERNETES[-1])
     assert problem.startswith(f"{REPLAY} in 1.37: spec.template.spec.containers.0: ")
     assert "imagePullPolicies" in problem
 
 
-def test_a_field_is_refused_by_the_version_that_does_not_have_it_yet() -> None:
+def test_a_field_is_refused_by_versions_that_lack_it() -> None:
     changed = broken(
         SMALL, REPLAY, "spec.template.spec.resources", {"limits": {"cpu": "1"}}
-    )  # of a whole pod
+    )  # resources of a whole pod
     assert kubernetes_problems(changed, "1.31")
     assert kubernetes_problems(changed, "1.37") == []
 
 
-def test_the_pods_of_a_leader_worker_set_are_checked_as_kubernetes_own() -> None:
+def test_the_pod_templates_of_a_leader_worker_set_are_validated_as_pods() -> None:
     assert kubernetes_problems([SET], "1.37") == []
     changed = broken(
         [SET],
@@ -70,12 +70,12 @@ def test_the_pods_of_a_leader_worker_set_are_checked_as_kubernetes_own() -> None
         ("spec.idleReplicaCount", 1, "spec.idleReplicaCount: 0 was expected"),
     ],
 )
-def test_a_scaled_object_that_keda_would_refuse_is_noticed(path: str, value: Any, text: str) -> None:
+def test_a_scaled_object_that_keda_would_refuse_is_an_error(path: str, value: Any, text: str) -> None:
     assert text in strict_problems(broken(SMALL, SCALER, path, value))[0]
 
 
 @pytest.mark.chart
-def test_the_schemas_of_the_projects_themselves_are_asked() -> None:
+def test_the_schemas_of_the_projects_of_custom_resources_are_used() -> None:
     assert custom_problems(SMALL) == []
     problems = custom_problems(broken(SMALL, SCALER, "spec.scaleTargetRef", "rollout"))
     assert any("spec/scaleTargetRef" in problem for problem in problems), problems

@@ -1,4 +1,4 @@
-"""The verifier as a rendered pod, with rewards of all kinds that need something; asked by curl over mTLS."""
+"""The verifier as a rendered pod with every kind of reward that needs resources, called over mTLS."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from chart.kubelet.machine import Machine
 from chart.kubelet.network import IPV4, inside_network
 from chart.manifests import COMPONENT_LABEL, Document, by_name
 from chart.metrics_page import gauge
-from chart.release_small import FULLNAME, NAMESPACE, RUN, given_secrets, small_release
+from chart.release_small import FULLNAME, NAMESPACE, RUN, small_release, user_secrets
 from chart.rendering import render
 from render import Release
 from verifier.chat_server import Chat, Reply, chat_server
@@ -48,7 +48,7 @@ def readable(path):
 def double(n):
     return 0 if os.environ or any(map(readable, SECRETS)) else 2 * n
 ```"""
-"""Right only where the sandbox shows it nothing of what the pod was given."""
+"""A program that is right only if the sandbox shows it none of the files and variables of the pod."""
 GROUP = {
     "prompt": {"text": "double a number", "fields": {"tests": "assert double(21) == 42"}},
     "answers": [{"text": PROGRAM, "tokens": 25}, {"text": "no program", "tokens": 100}],
@@ -56,7 +56,7 @@ GROUP = {
 
 
 def scoring_release(judge_url: str) -> Release:
-    """The small release with the four kinds of reward that need something, and HTTP."""
+    """Return the small release with the four kinds of rewards that need resources, and with HTTP."""
     run = yaml.safe_load(RUN)
     run["rewards"] = [
         {"name": "code_tests"},
@@ -83,7 +83,7 @@ def scoring_release(judge_url: str) -> Release:
 
 
 def of_the_verifier(documents: list[Document]) -> list[Document]:
-    """Its objects alone, and the configuration."""
+    """Return the objects of the verifier, and the configuration."""
     config = by_name(documents, "ConfigMap")[f"{FULLNAME}-config"]
     return [config, *(d for d in documents if d["metadata"]["labels"].get(COMPONENT_LABEL) == "verifier")]
 
@@ -96,7 +96,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(certs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, Chat]]:
-    secrets = given_secrets(certs)
+    secrets = user_secrets(certs)
     node: Path = tmp_path_factory.mktemp("machine") / "node"
     a_model(node / "claims" / "reward-models" / "tiny", "sequence")
     with Machine(node, namespace=NAMESPACE) as machine:
@@ -112,7 +112,7 @@ def served(certs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 
 def curl(machine: Machine, identity: Path | None, body: Any, *, authority: Path) -> tuple[int, str]:
-    """Status (0 without an answer) and body of a call by name from the machine, with a role's certificate."""
+    """Call the verifier by name with a role's certificate; return status (0 without a response) and body."""
     (pod,) = machine.of_component("verifier")
     name = f"{FULLNAME}-verifier"
     words = ["nsenter", f"--net=/proc/{machine.network.node}/ns/net", "curl", "--silent", "--show-error"]
@@ -120,44 +120,44 @@ def curl(machine: Machine, identity: Path | None, body: Any, *, authority: Path)
     if identity is not None:
         words += ["--cert", str(identity / "tls.crt"), "--key", str(identity / "tls.key")]
     words += ["--json", json.dumps(body), "--write-out", "\n%{http_code}", f"https://{name}:{PORT}/v1/score"]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=CALL_SECONDS)
-    text, _, status = said.stdout.rpartition("\n")
-    return int(status), text or said.stderr
+    done = subprocess.run(words, capture_output=True, text=True, timeout=CALL_SECONDS)
+    text, _, status = done.stdout.rpartition("\n")
+    return int(status), text or done.stderr
 
 
-def test_a_caller_with_a_console_certificate_of_slipstream_certs_gets_all_scores(
+def test_a_caller_with_the_certificate_of_a_console_gets_all_scores(
     served: tuple[Machine, Chat], certs: Path
 ) -> None:
     machine, chat = served
     status, text = curl(machine, certs / "console", GROUP, authority=certs / "ca" / "ca.crt")
     assert status == 200, text
-    found = [{part["name"]: part["value"] for part in vector} for vector in json.loads(text)["vectors"]]
-    assert [0 < vector.pop("quality") < 1 for vector in found] == [True, True]
-    assert found == [
+    scores = [{part["name"]: part["value"] for part in vector} for vector in json.loads(text)["vectors"]]
+    assert [0 < vector.pop("quality") < 1 for vector in scores] == [True, True]
+    assert scores == [
         {"code_tests": 1.0, "brevity": 0.75, "judge": 0.5},
         {"code_tests": 0.0, "brevity": 0.0, "judge": 0.5},
     ]
     assert set(chat.keys) == {"Bearer open sesame"}
 
 
-def test_a_role_that_may_not_score_is_refused_and_told_who_may(
+def test_a_role_that_may_not_score_is_refused_with_the_permitted_roles(
     served: tuple[Machine, Chat], certs: Path
 ) -> None:
     status, text = curl(served[0], certs / "learner", GROUP, authority=certs / "ca" / "ca.crt")
     assert (status, "a learner may not score" in text) == (403, True), text
 
 
-def test_without_a_certificate_nobody_gets_as_far_as_http(served: tuple[Machine, Chat], certs: Path) -> None:
+def test_without_a_certificate_the_tls_handshake_fails(served: tuple[Machine, Chat], certs: Path) -> None:
     status, text = curl(served[0], None, GROUP, authority=certs / "ca" / "ca.crt")
-    assert (status, text[:9] in ("curl: (52", "curl: (56")) == (0, True), text  # no reply, or a reset
+    assert (status, text[:9] in ("curl: (52", "curl: (56")) == (0, True), text  # an empty reply or a reset
 
 
-def test_programs_run_behind_all_the_walls_that_a_restricted_pod_allows(
+def test_programs_have_all_isolation_layers_that_a_restricted_pod_allows(
     served: tuple[Machine, Chat],
 ) -> None:
     machine, _ = served
     (pod,) = machine.of_component("verifier")
-    walls = ("rlimits", "seccomp", "landlock", "user")
-    assert {wall: gauge(machine, pod, "isolation_layer", layer=wall) for wall in walls} == dict.fromkeys(
-        walls, 1
+    layers = ("rlimits", "seccomp", "landlock", "user")
+    assert {layer: gauge(machine, pod, "isolation_layer", layer=layer) for layer in layers} == dict.fromkeys(
+        layers, 1
     )

@@ -1,4 +1,4 @@
-"""What an upgrade may change: no release becomes another by a change that Kubernetes refuses."""
+"""Upgrades of a release contain no change that Kubernetes refuses."""
 
 import signal
 import subprocess
@@ -28,13 +28,13 @@ MUTABLE = {
 NODES = {"nodes": 2, "checkpoints": {"accessModes": ["ReadWriteMany"]}}
 GROUP = {**NODES, "workload": "LeaderWorkerSet"}
 LEARNER = "demo-slipstream-learner"
-AGAIN = slice(3, 7)
-"""The words of a command after `tini -g --` that run it again when it fails."""
+RETRY = slice(3, 7)
+"""The arguments after `tini -g --` that run a command again when it fails."""
 SECONDS = 20.0
 
 
 def fixed(document: Document) -> dict[str, Any]:
-    """What of an object an upgrade cannot change."""
+    """Return the part of an object that an upgrade cannot change."""
     kind, spec = document["kind"], document.get("spec") or {}
     if kind == "Deployment":
         return {"selector": spec["selector"]}
@@ -46,7 +46,7 @@ def fixed(document: Document) -> dict[str, Any]:
 
 
 def refused(before: list[Document], after: list[Document]) -> list[str]:
-    """The objects of both releases that Kubernetes would not change from the one to the other."""
+    """Return the objects of both releases whose change Kubernetes refuses."""
     kinds = ("StatefulSet", "PersistentVolumeClaim", "Deployment", "Service", "RoleBinding")
     return [
         f"{kind}/{name}"
@@ -56,14 +56,14 @@ def refused(before: list[Document], after: list[Document]) -> list[str]:
     ]
 
 
-def test_every_combination_can_be_upgraded_to_every_other() -> None:
-    """But for the access modes of a claim, which are the volume's."""
+def test_every_combination_can_be_upgraded_to_every_other_one() -> None:
+    """The exception is the access modes of a claim, which depend on the volume."""
     releases = [render(release_of(row)) for row in pairwise(SWITCHES)]
-    found = {name for before, after in combinations(releases, 2) for name in refused(before, after)}
-    assert {name for name in found if not name.endswith("-checkpoints")} == set()
+    refused_names = {name for before, after in combinations(releases, 2) for name in refused(before, after)}
+    assert {name for name in refused_names if not name.endswith("-checkpoints")} == set()
 
 
-def test_a_learner_gets_more_machines_and_larger_volumes_by_an_upgrade() -> None:
+def test_an_upgrade_can_give_a_learner_more_nodes_and_larger_volumes() -> None:
     one = small_release(learner={**NODES, "nodes": 1})
     two = small_release(
         learner={**NODES, "checkpoints": {**NODES["checkpoints"], "size": "1Ti"}},
@@ -72,15 +72,15 @@ def test_a_learner_gets_more_machines_and_larger_volumes_by_an_upgrade() -> None
     assert refused(render(one), render(two)) == []
 
 
-def test_what_kubernetes_would_refuse_is_noticed() -> None:
+def test_a_change_that_kubernetes_refuses_is_detected() -> None:
     before, after = render(small_release()), render(small_release())
     of_kind(after, "StatefulSet")[0]["spec"]["volumeClaimTemplates"] = []
     of_kind(after, "Service")[0]["spec"]["clusterIP"] = "10.0.0.1"
     assert len(refused(before, after)) == 2
 
 
-def test_a_learner_of_several_machines_is_replaced_as_a_whole() -> None:
-    """One after the other never ends: a new rank waits for the others, which wait until it is ready."""
+def test_the_pods_of_a_learner_of_several_nodes_are_replaced_together() -> None:
+    """A rolling update would never end: a new rank waits for others, which wait until it is ready."""
     (learner,) = [
         d
         for d in of_kind(render(small_release(learner=NODES)), "StatefulSet")
@@ -93,7 +93,7 @@ def test_a_learner_of_several_machines_is_replaced_as_a_whole() -> None:
     }
 
 
-def test_a_learner_as_a_leader_worker_set_is_one_group_that_lives_as_a_whole() -> None:
+def test_a_learner_as_a_leader_worker_set_is_one_group_that_restarts_as_a_whole() -> None:
     documents = render(small_release(learner=GROUP))
     spec = by_name(documents, "LeaderWorkerSet")[LEARNER]["spec"]
     assert LEARNER not in by_name(documents, "StatefulSet")
@@ -103,7 +103,7 @@ def test_a_learner_as_a_leader_worker_set_is_one_group_that_lives_as_a_whole() -
     assert spec["rolloutStrategy"]["rollingUpdateConfiguration"] == {"maxSurge": 0, "maxUnavailable": 1}
 
 
-def test_the_pods_of_both_workloads_are_alike_but_for_where_they_learn_their_rank() -> None:
+def test_the_pods_of_both_workloads_differ_only_in_the_source_of_their_rank() -> None:
     (group,) = learners(render(small_release(learner=GROUP)))
     (stateful,) = learners(render(small_release(learner=NODES)))
     one, other = group["spec"]["containers"][0], stateful["spec"]["containers"][0]
@@ -120,14 +120,14 @@ def test_the_pods_of_both_workloads_are_alike_but_for_where_they_learn_their_ran
     assert group == stateful
 
 
-def test_the_ranks_of_a_group_meet_at_its_first_pod_before_that_is_ready() -> None:
+def test_the_ranks_of_a_group_reach_its_first_pod_before_it_is_ready() -> None:
     service = by_name(render(small_release(learner=GROUP)), "Service")[f"{LEARNER}-ranks"]["spec"]
     assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
     assert service["selector"]["statefulset.kubernetes.io/pod-name"] == f"{LEARNER}-0"
 
 
-def test_what_leader_worker_set_makes_by_itself_has_no_name_of_ours() -> None:
-    """It makes a StatefulSet for the first pods, one for the others of each, and headless Services."""
+def test_objects_that_leader_worker_set_creates_have_no_name_of_the_chart() -> None:
+    """It creates a StatefulSet for the first pods, one for the others of each group, and Services."""
     pool = {"defaults": {"gpu": {"count": 1}}, "pools": [{"name": "wide", "nodes": 2}]}
     run = "model: {tiny: {}}\ndata: {kind: addition, digits: 1}\nrollout: {tensor_parallel: 2}\n"
     learner = {**GROUP, "gpu": {"count": 1}}
@@ -140,20 +140,20 @@ def test_what_leader_worker_set_makes_by_itself_has_no_name_of_ours() -> None:
         assert not {f"{name}-0" if own else name} & by_name(documents, "Service").keys()
 
 
-def test_what_may_fail_in_a_group_is_run_again_inside_its_init_container() -> None:
-    """LeaderWorkerSet counts the restart of an init container, and would make the whole group anew."""
+def test_a_command_that_may_fail_in_a_group_is_retried_inside_its_init_container() -> None:
+    """LeaderWorkerSet would replace the whole group after a restart of an init container."""
     pool = {"defaults": {"gpu": {"count": 1}}, "pools": [{"name": "wide", "nodes": 2}, {"name": "narrow"}]}
     run = "model: {tiny: {}}\ndata: {kind: addition, digits: 1}\nrollout: {tensor_parallel: 2}\n"
     pool["pools"][1]["gpu"] = {"count": 2}
     learner = {**GROUP, "gpu": {"count": 1}}
     documents = render(small_release(learner=learner, rollout=pool, run={"config": run}))
-    found = {
+    commands = {
         (pod.owner["kind"], pod.component, container["name"]): once(command) != command
         for pod in pod_templates(documents)
         for container in pod.spec.get("initContainers") or []
         for command in [container["command"]]
     }
-    assert found == {
+    assert commands == {
         ("LeaderWorkerSet", "learner", "check"): True,
         ("LeaderWorkerSet", "learner", "model"): True,
         ("LeaderWorkerSet", "rollout", "model"): True,
@@ -163,17 +163,17 @@ def test_what_may_fail_in_a_group_is_run_again_inside_its_init_container() -> No
 
 
 def again(*words: str, pause: str) -> list[str]:
-    """A command in the place of the check of a group's learner, with another pause before it is run again."""
+    """Return the retry wrapper of the check of a group's learner, with another pause, around a command."""
     (pod,) = learners(render(small_release(learner=GROUP)))
     (check,) = [c for c in pod["spec"]["initContainers"] if c["name"] == "check"]
-    prefix = [word.replace("sleep 60", f"sleep {pause}") for word in check["command"][: AGAIN.stop]]
-    assert check["command"][AGAIN.stop] == "python"
-    assert "sleep 60" in check["command"][AGAIN.stop - 2]
+    prefix = [word.replace("sleep 60", f"sleep {pause}") for word in check["command"][: RETRY.stop]]
+    assert check["command"][RETRY.stop] == "python"
+    assert "sleep 60" in check["command"][RETRY.stop - 2]
     return [*prefix, *words]
 
 
 @pytest.mark.chart
-def test_a_command_that_fails_in_a_group_is_run_until_it_succeeds(tmp_path: Path) -> None:
+def test_a_command_that_fails_in_a_group_is_retried_until_it_succeeds(tmp_path: Path) -> None:
     script = 'echo "$2" >> "$1"; test "$(wc -l < "$1")" -eq 3'
     ended = subprocess.run(
         again("sh", "-c", script, "sh", str(tmp_path / "tries"), "two words", pause="0.01"),
@@ -206,12 +206,12 @@ def test_sigterm_ends_a_command_of_a_group_and_its_pause(words: tuple[str, ...])
 
 
 def once(command: list[str]) -> list[str]:
-    """A command without what runs it again when it fails."""
-    return [*command[: AGAIN.start], *command[AGAIN.stop :]] if "until " in str(command[AGAIN]) else command
+    """Return a command without its retry wrapper."""
+    return [*command[: RETRY.start], *command[RETRY.stop :]] if "until " in str(command[RETRY]) else command
 
 
 def learners(documents: list[Document]) -> list[Document]:
-    """The pods of the learner, as templates."""
+    """Return the pod templates of the learner."""
     return [
         {"metadata": pod.metadata, "spec": pod.spec}
         for pod in pod_templates(documents)
@@ -220,7 +220,7 @@ def learners(documents: list[Document]) -> list[Document]:
 
 
 def index_label(container: Document) -> str:
-    """The label from which a container gets the rank of its node."""
-    (found,) = [variable for variable in container["env"] if variable["name"] == "NODE_RANK"]
-    path: str = found["valueFrom"]["fieldRef"]["fieldPath"]
+    """Return the label from which a container gets the rank of its node."""
+    (rank_variable,) = [variable for variable in container["env"] if variable["name"] == "NODE_RANK"]
+    path: str = rank_variable["valueFrom"]["fieldRef"]["fieldPath"]
     return path.removeprefix("metadata.labels['").removesuffix("']")

@@ -1,4 +1,4 @@
-"""values.schema.json takes what the chart understands and refuses the rest, naming the place."""
+"""values.schema.json accepts the values of the chart and refuses others with their path."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,28 +11,28 @@ from chart.values_cases import BAD, GOOD
 
 FREE = {"global"}
 MOVED = {("rollout", "drainSeconds"), ("rollout", "marginSeconds"), ("rollout", "defaults", "drainSeconds")}
-"""Keys that the schema still takes, so that a guard of the chart can name their new place."""
+"""Moved keys that the schema accepts, so that a guard of the chart can name their new place."""
 SCHEMA = Path(__file__).resolve().parents[2] / "charts/slipstream/values.schema.json"
 
 
 @pytest.mark.parametrize("values", GOOD, ids=str)
-def test_good_values_are_taken(values: dict[str, Any]) -> None:
+def test_valid_values_are_accepted(values: dict[str, Any]) -> None:
     assert refusals(values) == []
 
 
 @pytest.mark.parametrize(("values", "path", "text"), BAD, ids=[str(values) for values, _, _ in BAD])
-def test_bad_values_are_refused_at_their_place(values: dict[str, Any], path: str, text: str) -> None:
-    found = refusals(values)
-    assert any(line.startswith(f"at '{path}': ") and text in line for line in found), found
+def test_invalid_values_are_refused_with_their_path(values: dict[str, Any], path: str, text: str) -> None:
+    reported = refusals(values)
+    assert any(line.startswith(f"at '{path}': ") and text in line for line in reported), reported
 
 
-def test_there_are_enough_of_both() -> None:
+def test_there_are_enough_valid_and_invalid_values() -> None:
     assert len(GOOD) >= 10
     assert len(BAD) >= 40
 
 
 @pytest.mark.chart
-def test_every_value_is_refused_when_it_is_of_another_type() -> None:
+def test_a_value_of_another_type_is_refused() -> None:
     places = [path for path, value in leaves(default_values()) if path[0] not in FREE]
     taken = ["/".join(path) for path in places if not refused_at(path, {"surplus": {"surplus": []}})]
     assert len(places) > 200
@@ -40,7 +40,7 @@ def test_every_value_is_refused_when_it_is_of_another_type() -> None:
 
 
 @pytest.mark.chart
-def test_no_part_of_the_values_takes_a_key_that_does_not_exist() -> None:
+def test_an_unknown_key_is_refused_in_every_section() -> None:
     places = [path for path, _ in mappings(default_values()) if path[:1] and path[0] not in FREE]
     taken = ["/".join(path) for path in places if not refused_at(path, {"surplus_": {"surplus": []}})]
     assert len(places) > 60
@@ -66,7 +66,7 @@ def undefined(
 
 
 def refused_at(path: tuple[str, ...], value: Any) -> bool:
-    """Whether the value is refused there or below."""
+    """Return whether the value is refused at its path or below."""
     values = value
     for key in reversed(path):
         values = {key: values}
@@ -74,7 +74,7 @@ def refused_at(path: tuple[str, ...], value: Any) -> bool:
 
 
 def leaves(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Everything that is no mapping with keys, and where it is."""
+    """Yield every value that is no mapping with keys, and its path."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, (*path, key))
@@ -83,7 +83,7 @@ def leaves(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[t
 
 
 def mappings(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every mapping, and where it is."""
+    """Yield every mapping and its path."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield (*path, key), value

@@ -1,4 +1,4 @@
-"""Values that the schema takes, and values that it refuses at a place."""
+"""Values that the schema accepts, and values that it refuses, with their paths."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ GOOD: list[Values] = [
     {"monitoring": {"rules": {"runbookUrl": "http://wiki/a.html", "additionalRuleLabels": {"team_1": "a"}}}},
     {"extraObjects": ["kind: {{ .Release.Name }}", {"apiVersion": "v1", "kind": "ConfigMap"}]},
 ]
-# (values, where they are refused, what is said)
+# (values, path of the refused value, message)
 BAD: list[tuple[Values, str, str]] = [
     # a key that does not exist, at every depth
     ({"replicas": 1}, "", "'replicas' not allowed"),
@@ -91,7 +91,7 @@ BAD: list[tuple[Values, str, str]] = [
     ({"learner": {"labels": {"app.kubernetes.io/name": "a"}}}, "", "app.kubernetes.io/name"),
     ({"redis": {"resourceClaims": [{"name": "a"}]}}, "/redis/resourceClaims/0", "oneOf"),
     ({"redis": {"envFrom": [{"prefix": "A_"}]}}, "/redis/envFrom/0", "oneOf"),
-    # a value that is not among the known ones
+    # a value outside of an enumeration
     ({"learner": {"workload": "Job"}}, "/learner/workload", "one of"),
     ({"replay": {"dnsPolicy": "Cluster"}}, "/replay/dnsPolicy", "one of"),
     ({"replay": {"initContainers": [{"name": "a", "image": "a", "restartPolicy": "Never"}]}},
@@ -105,7 +105,7 @@ BAD: list[tuple[Values, str, str]] = [
     ({"monitoring": {"rules": {"from": "operator"}}}, "/monitoring/rules/from", "one of"),
     ({"monitoring": {"podMonitors": {"enabled": "on"}}}, "/monitoring/podMonitors/enabled", "boolean"),
     ({"autoscaling": {"keda": {"fallback": {"behavior": "zero"}}}}, f"{KEDA}/fallback/behavior", "one of"),
-    # a number out of its bounds
+    # a number out of its range
     ({"learner": {"nodes": 0}}, "/learner/nodes", "minimum"),
     ({"replay": {"replicas": 0}}, "/replay/replicas", "minimum"),
     ({"rollout": {"pools": [{"name": "a", "nodes": 0}]}}, "/rollout/pools/0/nodes", "minimum"),
@@ -116,7 +116,7 @@ BAD: list[tuple[Values, str, str]] = [
     ({"podSecurityContext": {"runAsUser": 0}}, "/podSecurityContext/runAsUser", "minimum"),
     ({"rollout": {"pools": []}}, "/rollout/pools", "minItems"),
     ({"network": {"egress": {"cidrs": []}}}, "/network/egress/cidrs", "minItems"),
-    # a text of another form
+    # a text of a wrong form
     ({"fullnameOverride": "Slip_Stream"}, "/fullnameOverride", "pattern"),
     ({"rollout": {"pools": [{"name": "on_demand"}]}}, "/rollout/pools/0/name", "pattern"),
     ({"learner": {"image": {"digest": "0" * 64}}}, "/learner/image/digest", "pattern"),
@@ -155,7 +155,7 @@ BAD: list[tuple[Values, str, str]] = [
      "/learner/networkPolicy/extraIngress/0/ports/0", "port"),
     ({"commonLabels": {"app.kubernetes.io/component": "a"}}, "", "app.kubernetes.io/component"),
     ({"commonAnnotations": {"checksum/code": "a"}}, "", "checksum/code"),
-    # what has to be there
+    # a missing required value
     ({"redis": {"podSecurityContext": None}}, "/redis", "missing property 'podSecurityContext'"),
     ({"model": {"initResources": None}}, "/model", "missing property 'initResources'"),
     ({"learner": {"check": {"resources": None}}}, "/learner/check", "missing property 'resources'"),

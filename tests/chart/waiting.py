@@ -1,14 +1,14 @@
-"""Waiting for what pods that run do."""
+"""Wait for events of running pods."""
 
 import time
 from collections.abc import Callable
 
 START_SECONDS, STEP_SECONDS = 300.0, 120.0
-"""Longest start of a release, and longest wait for anything after it."""
+"""The limit of the start of a release, and of any later wait."""
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Errors: AssertionError when it does not come true in time; a page that is not there yet is no."""
+    """Wait for a condition; an unreachable page counts as false. Errors: AssertionError at the limit."""
     deadline, last = time.monotonic() + STEP_SECONDS, ""
     while time.monotonic() < deadline:
         try:

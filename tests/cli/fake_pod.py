@@ -1,6 +1,6 @@
-"""Stands in for any pod: `fake_pod.py ROLE --config … --name … --ready-file … --parent …`.
+"""A fake of any pod: `fake_pod.py ROLE --config … --name … --ready-file … --parent …`.
 
-FAKE in the environment is a list of `name:behaviour` words; FAKE_STEP_SECONDS is the pace of the learner.
+The environment variable FAKE is a list of words `name:behaviour`; FAKE_STEP_SECONDS is the time of a step.
 """
 
 import argparse
@@ -45,18 +45,18 @@ def replay(arguments, config, behaviours) -> int:
     class Servicer(replay_pb2_grpc.ReplayServicer):
         def GetStats(self, request, context):
             ledger = replay_pb2.Ledger(leased=9, inserted=7, returned=2, trained=6, filtered={"same": 1})
-            if "filters" in behaviours:  # ever more, and nearly all of it filtered
-                asked.append(1)
-                inserted, filtered = 100 * len(asked), {"zero_variance": 90 * len(asked)}
+            if "filters" in behaviours:  # 100 more groups at each call, of which 90 are filtered
+                calls.append(1)
+                inserted, filtered = 100 * len(calls), {"zero_variance": 90 * len(calls)}
                 ledger = replay_pb2.Ledger(leased=inserted, inserted=inserted, filtered=filtered)
             return replay_pb2.GetStatsResponse(ledger=ledger)
 
-    asked: list[int] = []
+    calls: list[int] = []
 
     server = grpc.server(ThreadPoolExecutor(1))
     replay_pb2_grpc.add_ReplayServicer_to_server(Servicer(), server)
-    wanted = os.environ.get("SLIPSTREAM_REPLAY_ADDRESS", "127.0.0.1:0")
-    port = server.add_insecure_port(wanted)
+    address = os.environ.get("SLIPSTREAM_REPLAY_ADDRESS", "127.0.0.1:0")
+    port = server.add_insecure_port(address)
     server.start()
     if "leak" in behaviours:
         _leak()
@@ -139,7 +139,7 @@ def learner(arguments, config, behaviours) -> int:
 
 
 def _write_slowly(root: Path, step: int, behaviours) -> None:
-    """A checkpoint of 10 MB that takes `slow_checkpoint` 5 s, and `stuck_checkpoint` for ever."""
+    """Write a checkpoint of 10 MB; `slow_checkpoint` takes 5 s, and `stuck_checkpoint` never ends."""
     if not behaviours & {"slow_checkpoint", "stuck_checkpoint"}:
         return
     partial = root / f".partial-step_{step:08d}"
@@ -154,7 +154,7 @@ def _write_slowly(root: Path, step: int, behaviours) -> None:
 
 
 def stage(arguments, config, behaviours) -> int:
-    """A stage that samples first: one row a round, with what it kept."""
+    """Run a stage that samples before it trains: one row per round, with the number of kept completions."""
     run_dir, rounds = Path(config["run_dir"]), config["learner"]["steps"]
     done = run_dir / "rounds_done"
     first = int(done.read_text()) if done.exists() else 0
@@ -181,7 +181,7 @@ def stage(arguments, config, behaviours) -> int:
 
 
 def _model(directory: Path, start: str) -> None:
-    """A model that says which models it comes from."""
+    """Write a model that lists the models from which it was trained."""
     directory.mkdir(exist_ok=True)
     history = Path(start) / "history"
     line = history.read_text() if history.exists() else ""
@@ -243,8 +243,10 @@ def _announce(arguments, address: str) -> None:
 
 
 def _serve(behaviours, name: str) -> None:
-    """Until SIGTERM; a `dies_once` pod kills itself the first time, a `dies` pod each time. An `ends_once`
-    pod ends without an error the first time."""
+    """Wait for SIGTERM. A `dies_once` pod kills itself at its first start, a `dies` pod at each start.
+
+    An `ends_once` pod ends without an error at its first start.
+    """
     mark = Path(os.environ.get("FAKE_MARKS", "/tmp")) / f"{name}_died_once"
     if "dies" in behaviours or ("dies_once" in behaviours and not mark.exists()):
         mark.touch()
@@ -258,7 +260,7 @@ def _serve(behaviours, name: str) -> None:
 
 
 def _leak() -> None:
-    """A daemon that has left the session of its pod and lost the run's mark."""
+    """Start a daemon that has left the session of its pod and lacks the run's mark in its environment."""
     clean = {name: value for name, value in os.environ.items() if name != "SLIPSTREAM_RUN_TOKEN"}
     script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(300)"
     subprocess.run([sys.executable, "-c", script], env=clean, check=True)

@@ -1,4 +1,4 @@
-"""`slipstream run` over fake pods, as a process of its own: launch.py CONFIG [--resume] [KEY=VALUE …]."""
+"""`slipstream run` with fake pods, as a program: launch.py CONFIG [--resume] [KEY=VALUE …]."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ FAKE = (sys.executable, str(Path(__file__).with_name("fake_pod.py")))
 
 
 def fake_pods(config: RunConfig) -> tuple[PodSpec, ...]:
-    """The real table with other commands, and less patience."""
+    """Return the real table of pods with the commands of fakes and with shorter time limits."""
     return tuple(_fake(spec) for spec in local_pods(config))
 
 

@@ -1,4 +1,4 @@
-"""`slipstream algorithms`: what it lists is what there is, and it needs no torch."""
+"""`slipstream algorithms` lists every preset and every kind, and does not import torch."""
 
 import re
 import subprocess
@@ -73,7 +73,7 @@ def test_every_preset_and_every_part_can_be_explained(name: str, capsys: pytest.
 @pytest.mark.parametrize(
     "spec", [spec for table in PARTS.values() for spec in table.values()], ids=lambda spec: spec.__name__
 )
-def test_every_parameter_has_a_sentence(spec: type) -> None:
+def test_every_parameter_has_a_description(spec: type) -> None:
     notes = field_notes(spec)
     assert [f.name for f in fields(spec) if f.name != "kind" and not notes.get(f.name)] == []
 
@@ -93,13 +93,13 @@ def test_every_parameter_has_a_sentence(spec: type) -> None:
         ("sapo", "band of the ratio: none"),
     ],
 )
-def test_a_part_is_explained_by_what_takes_effect(
+def test_the_explanation_of_a_part_has_the_effective_values(
     name: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert text in printed(capsys, name)
 
 
-def test_the_list_tells_presets_apart_by_trust_region_and_shaping(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_shows_the_trust_region_and_shaping_of_a_preset(capsys: pytest.CaptureFixture[str]) -> None:
     lines = {line.split()[0]: line for line in printed(capsys).splitlines() if line.strip()}
 
     assert "total variation at most 0.2" in lines["dppo_tv"]
@@ -108,7 +108,7 @@ def test_the_list_tells_presets_apart_by_trust_region_and_shaping(capsys: pytest
     assert "duplicates" in lines
 
 
-def test_an_unknown_name_is_exit_status_2_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_exit_status_2_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["algorithms", "cipso"]) == 2
 
     assert "did you mean 'cispo'" in capsys.readouterr().err
@@ -171,7 +171,7 @@ def test_wrong_usage_of_check_is_exit_status_2(
     assert error.count("\n") == 1
 
 
-def test_the_documentation_has_the_table_of_presets_as_they_are() -> None:
+def test_the_table_of_presets_in_the_documentation_is_current() -> None:
     assert preset_table() in DOCUMENTATION
 
 
@@ -180,17 +180,17 @@ def test_the_notebook_of_the_documentation_runs() -> None:
 
     exec(block("python"), names)
 
-    # Two groups, right and wrong each: the gradient is not 0, and right answers are pushed up.
+    # Each of two groups has right and wrong answers: the gradient raises the probability of the right ones.
     gradient = names["logprobs"].grad
     assert gradient[0] < 0 < gradient[2]
 
 
-def test_the_configuration_of_the_documentation_is_right() -> None:
+def test_the_configuration_of_the_documentation_is_valid() -> None:
     assert check_config(parse_config(yaml.safe_load(block("yaml")))) == []
 
 
 def block(language: str) -> str:
-    """The first block of code of the documentation in a language."""
-    found = re.search(rf"```{language}\n(.*?)```", DOCUMENTATION, re.DOTALL)
-    assert found
-    return found[1]
+    """Return the first block of code of the documentation in a language."""
+    code = re.search(rf"```{language}\n(.*?)```", DOCUMENTATION, re.DOTALL)
+    assert code
+    return code[1]

@@ -1,4 +1,4 @@
-"""`slipstream certs`: what it makes, what it keeps, and what it leaves alone."""
+"""`slipstream certs` creates and renews certificates, and never overwrites other files."""
 
 import re
 import stat
@@ -22,7 +22,7 @@ def certs(directory: Path, *arguments: str) -> int:
 
 
 def material(folder: Path, trust_domain: str = "slipstream") -> str:
-    """The role of a folder's certificate, if a pod would start with it."""
+    """Return the role of a folder's certificate. Errors: ValueError if a pod would not start with it."""
     files = {"certificate": folder / "tls.crt", "key": folder / "tls.key", "authority": folder / "ca.crt"}
     return read_material(TlsConfig(**files, trust_domain=trust_domain)).role
 
@@ -35,7 +35,7 @@ def serial(folder: Path) -> int:
     return x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes()).serial_number
 
 
-def test_every_role_gets_files_that_a_pod_starts_with_and_keys_are_private(tmp_path: Path) -> None:
+def test_every_role_gets_valid_files_and_private_keys(tmp_path: Path) -> None:
     assert certs(tmp_path) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*ROLES, "ca"])
     for role in ROLES:
@@ -47,39 +47,47 @@ def test_every_role_gets_files_that_a_pod_starts_with_and_keys_are_private(tmp_p
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
 
 
-def test_again_renews_the_certificates_under_the_same_authority_with_the_same_names(tmp_path: Path) -> None:
+def test_a_second_call_renews_the_certificates_with_the_same_authority_and_names(tmp_path: Path) -> None:
     names = ("replay=replay.ns.svc", "replay=10.0.0.7", "--trust-domain", "here")
     assert certs(tmp_path, "--roles", "replay", "probe", "--san", *names) == 0
     before, authority = serial(tmp_path / "replay"), (tmp_path / "ca/ca.crt").read_bytes()
     assert certs(tmp_path, "--roles", "replay", "--san", "replay=other") == 0
     assert serial(tmp_path / "replay") != before
     assert (tmp_path / "ca/ca.crt").read_bytes() == authority == (tmp_path / "replay/ca.crt").read_bytes()
-    known = names_of((tmp_path / "replay/tls.crt").read_bytes())
-    assert set(known) == {"replay", "localhost", "127.0.0.1", "::1", "replay.ns.svc", "10.0.0.7", "other"}
+    names_after_renewal = names_of((tmp_path / "replay/tls.crt").read_bytes())
+    assert set(names_after_renewal) == {
+        "replay",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "replay.ns.svc",
+        "10.0.0.7",
+        "other",
+    }
     assert material(tmp_path / "replay", "here") == "replay"
 
 
-def test_it_says_what_it_made_and_how_to_make_secrets_of_it(
+def test_the_output_lists_the_certificates_and_the_commands_for_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert certs(tmp_path, "--roles", "probe", "--days", "7") == 0
-    said = capsys.readouterr().out
-    assert f"probe  {tmp_path / 'probe'}  spiffe://slipstream/probe" in said
-    assert "good for 7 days" in said
-    assert "kubectl create secret generic slipstream-$role-tls" in said
-    assert "--namespace" not in said
-    lasts = x509.load_pem_x509_certificate((tmp_path / "probe/tls.crt").read_bytes())
-    assert (lasts.not_valid_after_utc - lasts.not_valid_before_utc).days == 7
+    output = capsys.readouterr().out
+    assert f"probe  {tmp_path / 'probe'}  spiffe://slipstream/probe" in output
+    assert "good for 7 days" in output
+    assert "kubectl create secret generic slipstream-$role-tls" in output
+    assert "--namespace" not in output
+    certificate = x509.load_pem_x509_certificate((tmp_path / "probe/tls.crt").read_bytes())
+    assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days == 7
 
 
 def test_the_secrets_are_named_by_the_release_of_the_trust_domain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert certs(tmp_path, "--trust-domain", "a.b.training.slipstream") == 0
-    said = capsys.readouterr().out
-    assert "kubectl create secret generic a.b-$role-tls --namespace training --from-file=" in said
-    assert "| kubectl apply --namespace training --filename -" in said
-    (roles,) = re.findall("for role in (.*); do", said)
+    output = capsys.readouterr().out
+    assert "kubectl create secret generic a.b-$role-tls --namespace training --from-file=" in output
+    assert "| kubectl apply --namespace training --filename -" in output
+    (roles,) = re.findall("for role in (.*); do", output)
     assert roles.split() == [role for role in ROLES if role != "console"]
 
 
@@ -88,7 +96,7 @@ def test_a_console_alone_gets_no_secret(tmp_path: Path, capsys: pytest.CaptureFi
     assert "kubectl" not in capsys.readouterr().out
 
 
-def test_files_of_somebody_else_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_others_are_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "replay").mkdir()
     (tmp_path / "replay" / "tls.key").write_text("mine")
     before = contents(tmp_path)
@@ -97,7 +105,7 @@ def test_files_of_somebody_else_are_left_alone(tmp_path: Path, capsys: pytest.Ca
     assert contents(tmp_path) == before
 
 
-def test_certificates_whose_authority_is_gone_are_left_alone(
+def test_certificates_without_their_authority_are_never_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     certs(tmp_path, "--roles", "replay")
@@ -109,7 +117,7 @@ def test_certificates_whose_authority_is_gone_are_left_alone(
     assert contents(tmp_path) == before
 
 
-def test_an_authority_that_is_not_ours_is_not_used(
+def test_an_authority_that_slipstream_did_not_create_is_not_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ca, leaf = tmp_path / "ca", make_authority("x")
@@ -143,7 +151,7 @@ def test_an_authority_that_is_not_ours_is_not_used(
         (["--trust-domain", "Not/This"], "--trust-domain Not/This: lower-case"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_writes_nothing(
+def test_an_impossible_argument_is_an_error_of_one_line_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
     assert certs(tmp_path, *arguments) == 2
@@ -160,7 +168,7 @@ def test_another_trust_domain_needs_another_directory(
     assert certs(tmp_path, "--roles", "probe") == 0
 
 
-def test_without_cryptography_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_cryptography_the_error_names_the_extra_to_install(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['cryptography'] = None\n"
         "from slipstream.cli.__main__ import main; sys.exit(main(['certs', sys.argv[1]]))"

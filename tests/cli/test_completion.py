@@ -17,7 +17,7 @@ REGISTER = 'eval "$(register-python-argcomplete slipstream)"'
 
 
 class Bash:
-    """An interactive bash on a terminal of its own."""
+    """An interactive bash on a pseudo-terminal."""
 
     def __init__(self, folder: Path) -> None:
         self._terminal, child = pty.openpty()
@@ -35,7 +35,7 @@ class Bash:
         os.close(child)
 
     def send(self, keys: str, *, until: str) -> str:
-        """Press keys, and return what the terminal shows up to a text, within SECONDS."""
+        """Press keys, and return the output of the terminal up to the text `until`, within SECONDS."""
         os.write(self._terminal, keys.encode())
         end, shown = time.monotonic() + SECONDS, ""
         while until not in shown:
@@ -68,18 +68,18 @@ def bash(tmp_path: Path) -> Iterator[Bash]:
         ("slipstream cluster pau", "slipstream cluster pause "),
     ],
 )
-def test_tab_completes_what_was_typed(bash: Bash, typed: str, completed: str) -> None:
+def test_tab_completes_commands_options_and_files(bash: Bash, typed: str, completed: str) -> None:
     bash.send(f"{REGISTER}; echo regis''tered\n", until="registered\r\n$ ")
     assert completed in bash.send(f"{typed}\t", until=completed)
 
 
 def test_two_tabs_list_the_commands(bash: Bash) -> None:
     bash.send(f"{REGISTER}; echo regis''tered\n", until="registered\r\n$ ")
-    shown = bash.send("slipstream \t\t", until="\n$ slipstream ")  # bash shows the line again
+    shown = bash.send("slipstream \t\t", until="\n$ slipstream ")  # bash repeats the line
     assert {"run", "validate", "algorithms", "score"} <= set(shown.split())
 
 
-def test_without_a_shell_that_asks_argcomplete_is_not_imported() -> None:
+def test_argcomplete_is_imported_only_for_completion() -> None:
     code = (
         "import sys; from slipstream.cli.__main__ import main; main(['algorithms', 'grpo']); "
         "print('argcomplete' in sys.modules)"

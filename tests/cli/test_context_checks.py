@@ -1,4 +1,4 @@
-"""The engine's context follows from the prompts, and its cache from the context; models that cannot run."""
+"""The context of the engine follows from the prompts, its cache from the context; both are checked."""
 
 import json
 import os
@@ -32,7 +32,7 @@ QWEN = {
 
 
 def job(tmp_path: Path, *overrides: str, longest: int = 30, **settings: Any) -> RunConfig:
-    """A run over rows of at most `longest` tokens with completions of 20."""
+    """Return a run over prompts of at most `longest` tokens, with completions of 20 tokens."""
     model = make_model(tmp_path / "model", **{**QWEN, **settings})
     rows = make_rows(tmp_path / "rows.jsonl", *(" ".join(["w1"] * (1 + i % longest)) for i in range(60)))
     return parse_config(
@@ -50,7 +50,7 @@ def problems(config: RunConfig) -> list[Problem]:
     return check_context(config, read_model(config), gpus="error")
 
 
-def test_the_context_is_the_longest_prompt_and_its_completion_in_whole_blocks(tmp_path: Path) -> None:
+def test_the_context_is_the_longest_prompt_with_its_completion_in_complete_blocks(tmp_path: Path) -> None:
     config = job(tmp_path)
     need = needed_context(config, read_model(config))
     assert need is not None
@@ -59,7 +59,7 @@ def test_the_context_is_the_longest_prompt_and_its_completion_in_whole_blocks(tm
     assert problems(config) == []
 
 
-def test_a_context_that_is_given_is_kept_and_measured_against_the_prompts(tmp_path: Path) -> None:
+def test_a_configured_context_is_kept_and_compared_with_the_prompts(tmp_path: Path) -> None:
     config = job(tmp_path, "rollout.context_tokens=40")
     assert with_context(config, read_model(config)).rollout.context_tokens == 40
     (problem,) = problems(config)
@@ -74,13 +74,13 @@ UNCHUNKED = "rollout.vllm={enable_chunked_prefill: false, max_num_batched_tokens
     ("overrides", "measures", "context"),
     [
         (("rollout.context_tokens=4096",), True, 4096),
-        (("learner.max_tokens_per_row=8192",), False, 8192),  # pods do not measure
-        (("learner.max_tokens_per_row=65536",), False, 32768),  # the model has no more
+        (("learner.max_tokens_per_row=8192",), False, 8192),  # pods do not measure prompts
+        (("learner.max_tokens_per_row=65536",), False, 32768),  # the limit of the model
         (("learner.max_tokens_per_row=255",), False, None),
-        (("learner.max_tokens_per_row=8192",), True, None),  # the prompts need 64
+        (("learner.max_tokens_per_row=8192",), True, None),  # the prompts need only 64
     ],
 )
-def test_an_option_that_the_context_of_the_engine_does_not_fit_is_a_problem(
+def test_an_option_that_does_not_fit_the_context_of_the_engine_is_a_problem(
     tmp_path: Path, overrides: tuple[str, ...], measures: bool, context: int | None
 ) -> None:
     run = job(tmp_path, *overrides, "rollout.kv_cache_gib=4")
@@ -93,11 +93,11 @@ def test_an_option_that_the_context_of_the_engine_does_not_fit_is_a_problem(
         ),
     ):
         config = parse_config(run.model_dump(mode="json"), (option,))
-        found = check_context(config, read_model(config), gpus="note", measures=measures)
+        problems_found = check_context(config, read_model(config), gpus="note", measures=measures)
         if context is None and option == UNCHUNKED:
-            assert found == []
+            assert problems_found == []
             continue
-        (problem,) = found
+        (problem,) = problems_found
         assert (problem.key, problem.severity) == (f"rollout.vllm.{key}", "error")
         assert reason in problem.reason
         assert context is None or f"context of {context:,} tokens" in problem.reason
@@ -118,22 +118,24 @@ def test_experts_on_several_gpus_need_a_model_with_experts(
     tmp_path: Path, settings: dict[str, Any], keys: list[str]
 ) -> None:
     config = job(tmp_path, "rollout.vllm.enable_expert_parallel=true", **settings)
-    found = find_problems(config, gpus="note")
-    assert [problem.key for problem in found if "enable_expert_parallel is true" in problem.reason] == keys
+    problems_found = find_problems(config, gpus="note")
+    assert [
+        problem.key for problem in problems_found if "enable_expert_parallel is true" in problem.reason
+    ] == keys
 
 
-def test_messages_are_measured_as_the_chat_template_writes_them(tmp_path: Path) -> None:
+def test_messages_are_measured_with_the_chat_template(tmp_path: Path) -> None:
     config = job(tmp_path)
     rows = [{"messages": [{"role": "user", "content": f"w1 w1 w{i % 9}"}], "answer": "w1"} for i in range(40)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert needed_context(config, read_model(config)) is None  # no template: nobody knows how long they are
+    assert needed_context(config, read_model(config)) is None  # without a template the length is unknown
     (tmp_path / "model" / "chat_template.jinja").write_text(CHATTY)
     need = needed_context(config, read_model(config))
     assert need is not None
-    assert need.prompt == 5  # the role, three words and "go"
+    assert need.prompt == 5  # role, three words and "go"
 
 
-def test_a_judges_question_with_its_answer_is_part_of_the_need(tmp_path: Path) -> None:
+def test_the_context_has_to_fit_a_judges_question_with_its_answer(tmp_path: Path) -> None:
     judge = "{name: judged, kind: self_judge, question: 'w3 {prompt} {answer}', verdicts: [w1, w2]}"
     config = job(tmp_path, f"rewards=[{{name: exact_match}}, {judge}]")
     need = needed_context(config, read_model(config))
@@ -142,7 +144,7 @@ def test_a_judges_question_with_its_answer_is_part_of_the_need(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("section", ["evaluation", "rollout"])
-def test_the_instruction_of_verbalized_sampling_is_part_of_the_need(tmp_path: Path, section: str) -> None:
+def test_the_context_has_to_fit_the_instruction_of_verbalized_sampling(tmp_path: Path, section: str) -> None:
     config = job(tmp_path, f"{section}.sampling=verbalized", f"{section}.candidates=3")
     model = read_model(config)
     assert model is not None
@@ -152,7 +154,7 @@ def test_the_instruction_of_verbalized_sampling_is_part_of_the_need(tmp_path: Pa
     assert need.prompt == 30 + len(model.tokenizer.encode(INSTRUCTION.format(candidates=3)).ids)
 
 
-def test_prompts_without_an_end_may_be_longer_than_those_that_were_looked_at(tmp_path: Path) -> None:
+def test_generated_prompts_may_be_twice_as_long_as_the_measured_ones(tmp_path: Path) -> None:
     config = parse_config({"data": {"kind": "addition", "digits": 2}, "model": {"tiny": {}}}, ())
     need = needed_context(config, None)
     assert need is not None
@@ -160,7 +162,7 @@ def test_prompts_without_an_end_may_be_longer_than_those_that_were_looked_at(tmp
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_cache_too_small_for_one_sequence_is_found_with_the_size_that_it_takes(
+def test_the_error_of_a_cache_too_small_for_one_sequence_names_the_needed_size(
     tmp_path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "_gpu_mib", lambda: None)
@@ -173,14 +175,16 @@ def test_a_cache_too_small_for_one_sequence_is_found_with_the_size_that_it_takes
     assert problems(enough) == []
 
 
-def test_a_cache_of_a_narrower_type_takes_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_a_narrower_type_takes_less_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(context, "_gpu_mib", lambda: None)
     small = ("rollout.context_tokens=32768", "rollout.kv_cache_gib=0.1")
     config = job(tmp_path, *small, "rollout.vllm.kv_cache_dtype=fp8")
     (problem,) = problems(config)
     assert f"takes {24 * 2 * 2 * 64 * (32768 + 32) / 2**30:.2f} GiB in fp8" in problem.reason
     scaled = parse_config(config.model_dump(mode="json"), ("rollout.vllm.kv_cache_dtype=nvfp4",))
-    assert problems(scaled) == []  # the size of its scales is not known here
+    assert problems(scaled) == []  # the size of the scales of the cache is unknown
 
 
 def test_the_derived_numbers_show_context_and_cache(tmp_path: Path) -> None:
@@ -192,7 +196,7 @@ def test_the_derived_numbers_show_context_and_cache(tmp_path: Path) -> None:
 
 
 def write_sparse(file: Path, parameters: int) -> None:
-    """Weights of so many parameters, which take no room on the disk."""
+    """Write weights of so many parameters as a sparse file."""
     entry = {"dtype": "F32", "shape": [parameters], "data_offsets": [0, 4 * parameters]}
     header = json.dumps({"a": entry, "__metadata__": {}}).encode()
     file.write_bytes(struct.pack("<Q", len(header)) + header)
@@ -213,7 +217,7 @@ def test_weights_and_cache_beyond_the_share_of_a_gpu_are_a_problem(
     assert problems(config) == []
 
 
-def test_layers_with_a_sliding_window_keep_no_more_than_it() -> None:
+def test_layers_with_a_sliding_window_cache_only_the_window() -> None:
     shape = cache_shape(
         {
             **QWEN,
@@ -247,11 +251,11 @@ def test_a_nested_configuration_states_its_context_and_heads() -> None:
         ({"architectures": ["NovelForCausalLM"], "model_type": "novel"}, "has no causal language model"),
     ],
 )
-def test_validate_refuses_what_the_learner_would_refuse_at_its_start(
+def test_validate_reports_the_models_that_the_learner_refuses(
     tmp_path: Path, settings: dict[str, Any], reason: str
 ) -> None:
-    found = find_problems(job(tmp_path, **settings), gpus="note")
-    assert [problem.key for problem in found if reason in problem.reason] == ["model.path"]
+    problems_found = find_problems(job(tmp_path, **settings), gpus="note")
+    assert [problem.key for problem in problems_found if reason in problem.reason] == ["model.path"]
     assert why_unusable(QWEN) is None
     attention_alone = {
         "model_type": "granitemoehybrid",
@@ -261,6 +265,6 @@ def test_validate_refuses_what_the_learner_would_refuse_at_its_start(
     assert why_unusable(attention_alone) is None
 
 
-def test_the_kinds_that_are_known_are_those_of_transformers() -> None:
+def test_the_known_types_of_models_are_those_of_transformers() -> None:
     modeling = pytest.importorskip("transformers.models.auto.modeling_auto")
     assert causal_model_types() == set(modeling.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)

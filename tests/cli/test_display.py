@@ -1,4 +1,4 @@
-"""What a person sees: plain lines, the live panel, the pictures."""
+"""The display of a run: plain lines, the live panel, and the plots."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def a_history(steps: int) -> History:
     return history
 
 
-def test_what_a_row_lacks_is_a_dash() -> None:
+def test_a_missing_value_is_a_dash() -> None:
     line = step_line({"step": 1}, History(), steps=9)
 
     assert line.startswith(
@@ -43,7 +43,7 @@ def test_what_a_row_lacks_is_a_dash() -> None:
     assert line.endswith("time left –")
 
 
-def test_the_time_left_is_at_the_pace_of_the_newest_steps_of_this_session() -> None:
+def test_the_time_left_follows_from_the_newest_steps_of_this_session() -> None:
     history = History()
     for step, elapsed in ((1, 500.0), (2, 1000.0), (3, 2.0), (4, 4.0), (5, 6.0)):
         history.add({"event": "step", "step": step, "elapsed_seconds": elapsed})
@@ -51,7 +51,7 @@ def test_the_time_left_is_at_the_pace_of_the_newest_steps_of_this_session() -> N
     assert step_line({"step": 5}, history, steps=100).endswith("time left 3m 10s")
 
 
-def test_one_step_gives_no_pace() -> None:
+def test_one_step_gives_no_estimate_of_the_time_left() -> None:
     history = History()
     history.add({"event": "step", "step": 1, "elapsed_seconds": 3.0})
     assert history.seconds_left(100) is None
@@ -65,7 +65,7 @@ def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None
     assert duration(seconds) == text
 
 
-def test_the_panel_fits_80_columns_with_every_number_whole() -> None:
+def test_the_panel_fits_into_80_columns_without_cutting_a_number() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
     history = a_history(30)
     history.filtered_share = 0.87
@@ -130,7 +130,7 @@ def test_the_live_display_prints_lines_above_its_panel() -> None:
     assert "3/200" in console.file.getvalue()
 
 
-def test_the_plots_show_something(tmp_path: Path) -> None:
+def test_the_plots_are_not_empty(tmp_path: Path) -> None:
     paths = draw_all(a_history(60), tmp_path)
 
     assert [path.stem for path in paths] == ["reward", "staleness", "clip_fractions", "throughput"]

@@ -41,7 +41,7 @@ def configured(rewards: Any = ({"name": "exact_match"},), sections: Any = (), **
     return parse_config({**tree, **dict(sections)})
 
 
-def test_a_good_environment_has_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_valid_environment_has_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert problems(tmp_path, monkeypatch, "mine_played:Game", largest=4) == []
 
 
@@ -63,7 +63,7 @@ def test_a_good_environment_has_no_problem(tmp_path: Path, monkeypatch: pytest.M
         ("mine_played:Game", {"largest": 0}, "arguments", ("ValueError: largest is below 1", "correct them")),
     ],
 )
-def test_an_environment_that_cannot_be_made_is_one_line_with_key_and_remedy(
+def test_an_environment_that_cannot_be_created_is_one_line_with_key_and_remedy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     function: str,
@@ -113,7 +113,7 @@ def test_rewards_by_step_are_those_of_the_environment() -> None:
         assert keys(configured(rewards, sections=sections)) == problems
 
 
-def test_the_old_key_is_named_with_its_successor() -> None:
+def test_the_error_of_a_renamed_key_names_the_new_one() -> None:
     with pytest.raises(ConfigError, match=r"rollout.environment: unknown key; it is `data.environment` here"):
         parse_config({"rollout": {"environment": "single_turn"}})
 
@@ -166,7 +166,7 @@ APPENDS = (
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "reason"),
     [
         (OFFERS + APPENDS, None),
         (APPENDS, "leaves tools out; take a model that is trained to call tools"),
@@ -178,15 +178,15 @@ APPENDS = (
     ],
 )
 def test_the_chat_template_of_the_model_is_tried_with_a_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str | None, said: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str | None, reason: str | None
 ) -> None:
-    found = tool_problems(tmp_path, monkeypatch, chat_model(tmp_path / "model", template))
-    if said is None:
-        assert found == []
+    problems_found = tool_problems(tmp_path, monkeypatch, chat_model(tmp_path / "model", template))
+    if reason is None:
+        assert problems_found == []
     else:
-        (problem,) = found
+        (problem,) = problems_found
         assert problem.startswith("data.environment: ")
-        assert said in problem
+        assert reason in problem
 
 
 def test_a_tiny_model_has_no_chat_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,18 +248,18 @@ def test_openenv_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         ({"refused": "{"}, "in the text; write `{name}` for a field"),
     ],
 )
-def test_openenv_settings_that_cannot_work(environment: dict[str, Any], reason: str) -> None:
+def test_impossible_settings_of_openenv_are_errors(environment: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=r"data\.seeds\.environment\.openenv") as caught:
         openenv(**environment)
     assert reason in str(caught.value)
 
 
-def test_nobody_can_measure_prompts_to_which_the_environment_adds() -> None:
+def test_prompts_that_an_environment_extends_are_not_measured() -> None:
     assert needed_context(openenv(), None) is None
     assert needed_context(openenv(start=""), None) is not None
 
 
-def test_seeds_have_nothing_to_warm_up_on() -> None:
+def test_seeds_have_no_demonstrations_for_a_warmup() -> None:
     assert keys(openenv({"warmup": {"steps": 5}})) == ["warmup"]
 
 

@@ -1,4 +1,4 @@
-"""What a failed process is reported with: the cause, and not what the cause led to."""
+"""The report of a failed process has its first exception, and not those that followed from it."""
 
 import asyncio
 import os
@@ -22,16 +22,16 @@ RuntimeError: Engine core initialization failed. See root cause above. Failed co
 """
 
 
-def test_the_first_exception_is_the_engines_and_not_what_followed_from_it() -> None:
+def test_the_first_exception_is_that_of_the_engine() -> None:
     assert first_error(ENGINE.splitlines()) == "ValueError: one request does not fit."
 
 
-def test_an_exception_of_a_package_is_found_and_a_long_one_is_cut() -> None:
+def test_an_exception_with_a_package_name_is_recognized_and_a_long_one_is_cut() -> None:
     assert first_error(["torch.cuda.OutOfMemoryError: no memory"]) == "torch.cuda.OutOfMemoryError: no memory"
     assert len(first_error(["OSError: " + "x" * 5000]) or "") == LONGEST
 
 
-def test_a_log_without_an_exception_has_none() -> None:
+def test_a_log_without_an_exception_has_no_first_error() -> None:
     assert first_error(["2026-11-22 info rollout: ready", "errors: 0", ""]) is None
 
 
@@ -41,8 +41,8 @@ def test_a_pod_that_fails_is_reported_with_its_first_error(tmp_path: Path) -> No
     log.write_text("KeyError: of an earlier life\n")
     process = Process("rollout-0", (sys.executable, "-c", program), log=log, environment=dict(os.environ))
     assert asyncio.run(process.ended()) == 1
-    said = str(PodFailed("rollout-0 exited with status 1", process)).splitlines()
-    assert said[0] == (
+    lines = str(PodFailed("rollout-0 exited with status 1", process)).splitlines()
+    assert lines[0] == (
         "rollout-0 exited with status 1; its first error: ValueError: one request does not fit."
     )
-    assert said[1] == f"the end of {log}:"
+    assert lines[1] == f"the end of {log}:"

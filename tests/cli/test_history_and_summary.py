@@ -1,4 +1,4 @@
-"""From metrics.jsonl to the numbers of summary.json."""
+"""The numbers of summary.json are computed from metrics.jsonl."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def history(*rows: dict[str, object]) -> History:
     return made
 
 
-def test_a_half_written_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     tail = Tail(file)
     assert tail.rows() == []
@@ -31,7 +31,7 @@ def test_a_half_written_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
     assert tail.rows() == []
 
 
-def test_lines_that_are_no_objects_are_passed_over(tmp_path: Path) -> None:
+def test_lines_that_are_no_json_objects_are_skipped(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text('nonsense\n[1]\n\n{"event": "step", "step": 1}\n')
 
@@ -54,7 +54,7 @@ def test_a_step_repeated_after_a_resume_counts_once_with_its_last_row() -> None:
     assert summary["loop_seconds"] == 4.5
 
 
-def test_staleness_is_weighed_by_tokens() -> None:
+def test_staleness_is_weighted_by_tokens() -> None:
     rows = history(
         step(1, staleness_histogram={"0": 30, "2": 0}, staleness_mean=0.0),
         step(2, staleness_histogram={"0": 0, "2": 10}, staleness_mean=2.0),
@@ -70,7 +70,7 @@ def test_buckets_of_age_are_in_order() -> None:
     assert list(staleness_counts(rows)) == ["0", "3-4", "5-8", ">8", "10"]
 
 
-def test_without_a_histogram_the_step_means_are_weighed() -> None:
+def test_without_a_histogram_the_means_of_steps_are_weighted() -> None:
     rows = history(
         step(1, staleness_mean=1.0, tokens_trained=30), step(2, staleness_mean=3.0, tokens_trained=10)
     )
@@ -78,7 +78,7 @@ def test_without_a_histogram_the_step_means_are_weighed() -> None:
     assert staleness_mean(rows) == 1.5
 
 
-def test_a_life_that_lost_every_step_keeps_its_seconds_and_none_of_its_rows() -> None:
+def test_a_session_that_lost_every_step_counts_its_seconds_and_none_of_its_rows() -> None:
     rows = history(
         step(1, completions=10, elapsed_seconds=4.0, wait_seconds=3.0),
         {"event": "resumed", "step": 0},
@@ -93,7 +93,7 @@ def test_a_life_that_lost_every_step_keeps_its_seconds_and_none_of_its_rows() ->
     assert summary["learner_idle_fraction"] == 0.7
 
 
-def test_a_run_is_finished_when_the_learner_says_so() -> None:
+def test_a_run_is_finished_if_the_learner_wrote_that() -> None:
     steps = [step(1), step(2)]
 
     assert not history(*steps).has_finished(2)
@@ -107,12 +107,12 @@ def test_accuracies_are_those_of_the_first_and_the_last_step() -> None:
     between = {"event": "evaluation", "step": 1, "accuracy": 0.5}
     after = {"event": "evaluation", "step": 2, "accuracy": 0.7}
 
-    unknown = summarize(history(between, step(1), step(2)), ledger=None, orphans=0, interrupted=True)
-    known = summarize(history(step(1), step(2), between, after), ledger=None, orphans=0, interrupted=False)
+    incomplete = summarize(history(between, step(1), step(2)), ledger=None, orphans=0, interrupted=True)
+    complete = summarize(history(step(1), step(2), between, after), ledger=None, orphans=0, interrupted=False)
 
-    assert unknown["held_out_accuracy_before"] is None
-    assert unknown["held_out_accuracy_after"] is None
-    assert known["held_out_accuracy_after"] == 0.7
+    assert incomplete["held_out_accuracy_before"] is None
+    assert incomplete["held_out_accuracy_after"] is None
+    assert complete["held_out_accuracy_after"] == 0.7
 
 
 def test_an_interrupted_run_shows_the_last_accuracy_that_was_measured() -> None:
@@ -126,7 +126,7 @@ def test_an_interrupted_run_shows_the_last_accuracy_that_was_measured() -> None:
     assert "held-out accuracy 0.300 at the start, not measured since" in describe(only_start)
 
 
-def test_the_summary_says_what_was_filtered() -> None:
+def test_the_summary_has_the_filtered_groups() -> None:
     ledger = Ledger(leased=8, inserted=8, trained=1, filtered={"zero_variance": 6, "unscored": 1})
     lines = describe(summarize(history(), ledger=ledger, orphans=0, interrupted=False))
     assert "88% of 8 groups filtered: zero_variance 6, unscored 1" in lines

@@ -1,4 +1,4 @@
-"""The last word of replay, asked of one that goes away."""
+"""The last ledger of a run, from a replay that closes its connections."""
 
 import socket
 import subprocess
@@ -7,7 +7,7 @@ import threading
 
 SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 GOAWAY = b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x02"
-"""Of HTTP/2, with the error code 2."""
+"""A GOAWAY frame of HTTP/2 with the error code 2."""
 ASK = """
 import asyncio, os, sys
 from slipstream.cli.launch.ledger import read_ledger
@@ -16,7 +16,7 @@ print(asyncio.run(read_ledger(sys.argv[1], RpcConfig())), "GRPC_VERBOSITY" in os
 """
 
 
-def test_a_replay_that_goes_away_is_no_ledger_and_nothing_is_written_between() -> None:
+def test_a_replay_that_closes_its_connections_gives_no_ledger_and_no_output() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def refuse() -> None:

@@ -1,4 +1,4 @@
-"""What the logs of the pods say that a person reads at once."""
+"""Lines of the pods' logs that the console repeats."""
 
 from pathlib import Path
 
@@ -15,15 +15,15 @@ def fail(path: Path, pod: str, reward: str = "mine") -> None:
     write(path, pod, "reward failed", prompt="p1", reward=reward, detail="KeyError: 'x'")
 
 
-def test_the_first_the_tenth_and_the_hundredth_failure_are_said(tmp_path: Path) -> None:
+def test_the_first_the_tenth_and_the_hundredth_failure_are_shown(tmp_path: Path) -> None:
     log = tmp_path / "verifier.log"
     notices = Notices([log])
-    said: list[str] = []
+    lines: list[str] = []
     for _ in range(120):
         fail(log, "verifier")
-        said += notices.lines()
+        lines += notices.lines()
 
-    assert said == [
+    assert lines == [
         f"reward `mine` failed on prompt p1: KeyError: 'x'; see {log}",
         f"10 times so far: reward `mine` failed on prompt p1: KeyError: 'x'; see {log}",
         f"100 times so far: reward `mine` failed on prompt p1: KeyError: 'x'; see {log}",
@@ -40,20 +40,20 @@ def test_each_reward_has_its_first_failure_and_two_pods_report_one(tmp_path: Pat
     assert [line.split("`")[1] for line in notices.lines()] == ["mine", "other"]
 
 
-def test_a_resumed_run_does_not_repeat_what_its_log_has_already(tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_repeat_old_lines_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "verifier.log"
     fail(log, "verifier")
     assert Notices([log]).lines() == []
 
 
-def test_a_prompt_that_cannot_be_judged_is_said(tmp_path: Path) -> None:
+def test_a_prompt_that_cannot_be_judged_is_shown(tmp_path: Path) -> None:
     log = tmp_path / "verifier.log"
     notices = Notices([log])
     write(log, "verifier", "prompt cannot be judged", prompt="p1", reason="prompt p1: no answer")
     assert notices.lines() == [f"prompt p1: no answer; see {log}"]
 
 
-def test_an_unvaried_group_is_kept_as_a_sample(tmp_path: Path) -> None:
+def test_a_group_without_variance_is_kept_as_a_sample(tmp_path: Path) -> None:
     log = tmp_path / "rollout-0.log"
     notices = Notices([log])
     values = {"prompt": "p1", "truth": "4\x1b[2J", "answers": 8, "answer": "five\nsix", "rewards": "math 0"}

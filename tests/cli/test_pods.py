@@ -1,4 +1,4 @@
-"""What a local run starts."""
+"""The processes that a local run starts."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_learner_of_one_rank_is_a_process_and_one_of_several_is_torchrun() -> 
     assert several == (sys.executable, "-m", "slipstream.learner.torchrun", "4")
 
 
-def test_export_of_what_is_no_checkpoint_fails_with_its_name(
+def test_export_of_a_folder_without_a_checkpoint_is_an_error_with_its_name(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(tmp_path), str(tmp_path / "model")]) == 1
@@ -37,12 +37,12 @@ def test_export_of_a_path_that_does_not_exist_is_refused_before_anything_is_load
     assert f"{tmp_path / 'gone'} is not a directory" in capsys.readouterr().err
 
 
-def test_an_engine_that_needs_a_quarter_of_an_hour_to_start_is_waited_for() -> None:
+def test_a_run_waits_for_an_engine_that_takes_a_quarter_of_an_hour_to_start() -> None:
     seconds = {spec.name: spec.start_seconds for spec in local_pods(RunConfig())}
     assert min(seconds["rollout-0"], seconds[LEARNER]) > QUARTER_OF_AN_HOUR
 
 
-def test_actors_start_beside_rollouts_and_only_they_need_the_verifier() -> None:
+def test_actors_start_at_the_same_time_as_rollouts_and_only_actors_need_the_verifier() -> None:
     config = parse_config({"model": {"path": "m"}}, ["rollout.workers=2", "actor.workers=3"])
     pods = {spec.name: spec for spec in local_pods(config)}
     workers = {name: pods[name].needs for name in pods if name.startswith(("rollout", "actor"))}

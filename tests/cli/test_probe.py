@@ -1,4 +1,4 @@
-"""`slipstream probe`: real services, asked over real channels, with each thing that can be wrong."""
+"""`slipstream probe` calls real services over real channels, and reports each possible fault."""
 
 import asyncio
 import contextlib
@@ -32,15 +32,15 @@ NOWHERE = "127.0.0.1:1"
 
 
 class LearnerStub(learner_pb2_grpc.FleetServicer):
-    """A learner at version 7 with one worker."""
+    """A learner at version 7 with one rollout."""
 
     async def GetPolicy(self, request: Any, context: Any) -> learner_pb2.GetPolicyResponse:
         member = learner_pb2.FleetMember(worker_id="w", version=7)
         return learner_pb2.GetPolicyResponse(version=7, epoch=1, members=[member])
 
 
-class CrookedReplay(replay_pb2_grpc.ReplayServicer):
-    """A replay that has lost a group."""
+class UnbalancedReplay(replay_pb2_grpc.ReplayServicer):
+    """A replay whose ledger lacks a group."""
 
     async def GetStats(self, request: Any, context: Any) -> replay_pb2.GetStatsResponse:
         return replay_pb2.GetStatsResponse(ledger=replay_pb2.Ledger(leased=1), residual=1)
@@ -54,7 +54,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @contextlib.asynccontextmanager
 async def server(register: Any, *, healthy: bool = True) -> AsyncIterator[str]:
-    """A gRPC server of one servicer; its address."""
+    """Start a gRPC server of one servicer, and yield its address."""
     started = await start_server("127.0.0.1:0", register, config=RunConfig().rpc)
     await started.set_serving(healthy)
     try:
@@ -66,38 +66,38 @@ async def server(register: Any, *, healthy: bool = True) -> AsyncIterator[str]:
 def verifier(
     functions: Mapping[str, RewardFunction] | None = None,
 ) -> contextlib.AbstractAsyncContextManager[str]:
-    """A verifier with these reward functions, or that of the configuration."""
+    """Start a verifier with these reward functions, or with the reward of the configuration."""
     rewards: dict[str, Reward] = {name: EachAnswer(f) for name, f in (functions or {}).items()}
     rewards = rewards or {"exact_match": ExactMatch(ExactMatchConfig(name="exact_match"))}
     bench = Bench(rewards=rewards)
     return server(partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer, bench.programs)))
 
 
-def found_at(config: RunConfig, **addresses: str) -> RunConfig:
-    """The configuration with the addresses of services."""
+def with_addresses(config: RunConfig, **addresses: str) -> RunConfig:
+    """Return the configuration with the addresses of services."""
     return parse_config(
         given_tree(config), [f"{name}.address={address}" for name, address in addresses.items()]
     )
 
 
 @contextlib.asynccontextmanager
-async def circle(
+async def replay_and_verifier(
     redis: RedisServer, rewards: dict[str, RewardFunction] | None = None
 ) -> AsyncIterator[tuple[Driver, RunConfig]]:
-    """Replay and verifier, and the configuration to find them by."""
+    """Start replay and a verifier; yield replay's driver and a configuration with the addresses."""
     config = run_config()
     async with serving(redis.url, config) as driver, verifier(rewards) as address:
-        yield driver, found_at(config, replay=driver.address, verifier=address)
+        yield driver, with_addresses(config, replay=driver.address, verifier=address)
 
 
 def verdicts(capsys: Output) -> list[tuple[str, str]]:
-    """Verdict and name of each printed line."""
+    """Return the verdict and the name of each printed line."""
     return [(line.split()[0], line.split()[1]) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_replay_is_asked_for_its_ledger(redis_server: RedisServer, capsys: Output) -> None:
+def test_the_probe_of_replay_checks_redis_and_the_ledger(redis_server: RedisServer, capsys: Output) -> None:
     async def play() -> bool:
-        async with circle(redis_server) as (driver, config):
+        async with replay_and_verifier(redis_server) as (driver, config):
             await driver.make(2)
             return await run_probe("replay", config, deadline_seconds=5)
 
@@ -105,16 +105,16 @@ def test_replay_is_asked_for_its_ledger(redis_server: RedisServer, capsys: Outpu
     assert verdicts(capsys) == [("ok", "replay"), ("ok", "redis"), ("ok", "ledger")]
 
 
-def test_a_circle_leaves_the_run_as_it_was(redis_server: RedisServer, capsys: Output) -> None:
+def test_the_probe_of_the_circle_returns_its_lease(redis_server: RedisServer, capsys: Output) -> None:
     async def play() -> None:
-        async with circle(redis_server) as (driver, config):
+        async with replay_and_verifier(redis_server) as (driver, config):
             before = await driver.ledger()
             assert await run_probe("circle", config, deadline_seconds=5)
             after = await driver.ledger()
             assert (after.leased, after.returned) == (before.leased + 1, before.returned + 1)
             assert (after.running, after.inserted, after.residual) == (0, 0, 0)
             (lease,) = await driver.lease()
-            assert lease.dispatch_index == 0  # the prompt that the probe borrowed comes first
+            assert lease.dispatch_index == 0  # the prompt that the probe returned comes first
 
     asyncio.run(play())
     assert verdicts(capsys) == [
@@ -122,9 +122,11 @@ def test_a_circle_leaves_the_run_as_it_was(redis_server: RedisServer, capsys: Ou
     ]
 
 
-def test_a_circle_never_takes_a_prompt_of_an_evaluation(redis_server: RedisServer, capsys: Output) -> None:
+def test_the_probe_of_the_circle_never_leases_a_prompt_of_an_evaluation(
+    redis_server: RedisServer, capsys: Output
+) -> None:
     async def play() -> None:
-        async with circle(redis_server) as (driver, config):
+        async with replay_and_verifier(redis_server) as (driver, config):
             await driver.start_evaluation(version=0)
             assert await run_probe("circle", config, deadline_seconds=5)
 
@@ -132,11 +134,11 @@ def test_a_circle_never_takes_a_prompt_of_an_evaluation(redis_server: RedisServe
     assert "prompt training-0" in capsys.readouterr().out
 
 
-def test_where_admission_is_closed_groups_that_come_in_show_the_circle(
+def test_while_admission_is_closed_inserted_groups_prove_that_the_circle_works(
     redis_server: RedisServer, capsys: Output
 ) -> None:
     async def play() -> None:
-        async with circle(redis_server) as (driver, config):
+        async with replay_and_verifier(redis_server) as (driver, config):
             taken = await driver.lease(100)
             probing = asyncio.create_task(run_probe("circle", config, deadline_seconds=10))
             for lease in taken:
@@ -152,11 +154,11 @@ def test_where_admission_is_closed_groups_that_come_in_show_the_circle(
     assert "groups came in meanwhile" in printed
 
 
-def test_where_admission_stays_closed_and_nothing_comes_in_the_circle_fails(
+def test_the_probe_fails_if_admission_stays_closed_and_no_group_is_inserted(
     redis_server: RedisServer, capsys: Output
 ) -> None:
     async def play() -> bool:
-        async with circle(redis_server) as (driver, config):
+        async with replay_and_verifier(redis_server) as (driver, config):
             await driver.lease(100)
             return await run_probe("circle", config, deadline_seconds=0.3)
 
@@ -164,14 +166,14 @@ def test_where_admission_stays_closed_and_nothing_comes_in_the_circle_fails(
     assert "FAIL  circle    admission is closed, and no group came in" in capsys.readouterr().out
 
 
-def test_a_reward_that_fails_fails_the_circle_and_the_lease_goes_back(
+def test_a_failed_reward_fails_the_probe_and_the_lease_is_returned(
     redis_server: RedisServer, capsys: Output
 ) -> None:
     def burst(prompt: Prompt, answer: Answer) -> Verdict:
         raise RuntimeError("the sandbox does not start")
 
     async def play() -> None:
-        async with circle(redis_server, {"exact_match": burst}) as (driver, config):
+        async with replay_and_verifier(redis_server, {"exact_match": burst}) as (driver, config):
             assert not await run_probe("circle", config, deadline_seconds=5)
             assert (await driver.ledger()).running == 0
 
@@ -180,23 +182,23 @@ def test_a_reward_that_fails_fails_the_circle_and_the_lease_goes_back(
     assert "FAIL  circle    the verifier could not score: exact_match: RuntimeError: the sandbox" in printed
 
 
-def test_a_verifier_of_another_configuration_fails_the_circle(
+def test_a_verifier_with_another_configuration_fails_the_probe(
     redis_server: RedisServer, capsys: Output
 ) -> None:
     async def play() -> bool:
         rewards: dict[str, RewardFunction] = {"countdown": lambda *_: Verdict(value=1.0)}
-        async with circle(redis_server, rewards) as (_, config):
+        async with replay_and_verifier(redis_server, rewards) as (_, config):
             return await run_probe("circle", config, deadline_seconds=5)
 
     assert not asyncio.run(play())
     assert "scored ['countdown']; the configuration has ['exact_match']" in capsys.readouterr().out
 
 
-def test_replay_without_its_redis_fails(tmp_path: Path, capsys: Output) -> None:
+def test_a_replay_without_redis_fails_the_probe(tmp_path: Path, capsys: Output) -> None:
     async def play() -> bool:
         redis = RedisServer(tmp_path)
         await redis.start(timeout=20)
-        async with circle(redis) as (_, config):
+        async with replay_and_verifier(redis) as (_, config):
             await redis.stop()
             return await run_probe("replay", config, deadline_seconds=0.5)
 
@@ -204,29 +206,33 @@ def test_replay_without_its_redis_fails(tmp_path: Path, capsys: Output) -> None:
     assert verdicts(capsys) == [("ok", "replay"), ("FAIL", "replay")]
 
 
-def test_a_ledger_that_does_not_close_fails(capsys: Output) -> None:
+def test_a_ledger_with_a_residual_fails_the_probe(capsys: Output) -> None:
     async def play() -> bool:
-        register = partial(replay_pb2_grpc.add_ReplayServicer_to_server, CrookedReplay())
+        register = partial(replay_pb2_grpc.add_ReplayServicer_to_server, UnbalancedReplay())
         async with server(register) as address:
-            return await run_probe("replay", found_at(RunConfig(), replay=address), deadline_seconds=5)
+            return await run_probe("replay", with_addresses(RunConfig(), replay=address), deadline_seconds=5)
 
     assert not asyncio.run(play())
     assert "FAIL  replay    the ledger does not close: residual 1" in capsys.readouterr().out
 
 
-def test_the_learner_says_its_version(capsys: Output) -> None:
+def test_the_probe_of_the_learner_prints_its_version(capsys: Output) -> None:
     async def play() -> bool:
         async with server(partial(learner_pb2_grpc.add_FleetServicer_to_server, LearnerStub())) as address:
-            return await run_probe("learner", found_at(RunConfig(), learner=address), deadline_seconds=5)
+            return await run_probe(
+                "learner", with_addresses(RunConfig(), learner=address), deadline_seconds=5
+            )
 
     assert asyncio.run(play())
     assert "version 7, 1 workers in the fleet" in capsys.readouterr().out
 
 
-def test_the_teacher_is_asked_for_its_health(capsys: Output) -> None:
+def test_the_probe_of_the_teacher_checks_its_health(capsys: Output) -> None:
     async def play(healthy: bool) -> bool:
         async with server(_nothing, healthy=healthy) as address:
-            return await run_probe("teacher", found_at(RunConfig(), teacher=address), deadline_seconds=0.5)
+            return await run_probe(
+                "teacher", with_addresses(RunConfig(), teacher=address), deadline_seconds=0.5
+            )
 
     assert asyncio.run(play(True))
     assert not asyncio.run(play(False))
@@ -236,16 +242,18 @@ def test_the_teacher_is_asked_for_its_health(capsys: Output) -> None:
 def test_a_service_that_is_not_ready_fails_at_the_deadline(capsys: Output) -> None:
     async def play() -> bool:
         async with server(_nothing, healthy=False) as address:
-            return await run_probe("verifier", found_at(RunConfig(), verifier=address), deadline_seconds=0.1)
+            return await run_probe(
+                "verifier", with_addresses(RunConfig(), verifier=address), deadline_seconds=0.1
+            )
 
     assert not asyncio.run(play())
     assert "says NOT_SERVING" in capsys.readouterr().out
 
 
-def test_a_service_that_gets_ready_before_the_deadline_passes(capsys: Output) -> None:
+def test_a_service_that_becomes_ready_before_the_deadline_passes(capsys: Output) -> None:
     async def play() -> bool:
         started = await start_server("127.0.0.1:0", _nothing, config=RunConfig().rpc)
-        config = found_at(RunConfig(), verifier=started.address)
+        config = with_addresses(RunConfig(), verifier=started.address)
         probing = asyncio.create_task(run_probe("verifier", config, deadline_seconds=20))
         await asyncio.wait([probing], timeout=0.2)
         assert not probing.done()
@@ -258,7 +266,7 @@ def test_a_service_that_gets_ready_before_the_deadline_passes(capsys: Output) ->
 
 
 @pytest.mark.parametrize("target", ["replay", "verifier", "teacher", "learner", "circle"])
-def test_a_service_that_nobody_answers_for_fails_the_command(
+def test_a_service_that_does_not_answer_fails_the_command(
     target: str, tmp_path: Path, capsys: Output
 ) -> None:
     config = tmp_path / "run.yaml"
@@ -273,7 +281,7 @@ def test_a_service_that_nobody_answers_for_fails_the_command(
     assert f"at {NOWHERE}: gave up after" in printed
 
 
-def test_files_are_laid_over_each_other_as_in_a_pod(tmp_path: Path, capsys: Output) -> None:
+def test_files_of_the_configuration_are_merged_as_in_a_pod(tmp_path: Path, capsys: Output) -> None:
     for name, text in (
         ("run", "verifier: {address: '127.0.0.1:2'}"),
         ("cluster", f"verifier: {{address: '{NOWHERE}'}}"),
@@ -284,10 +292,10 @@ def test_files_are_laid_over_each_other_as_in_a_pod(tmp_path: Path, capsys: Outp
     assert f"verifier at {NOWHERE}" in capsys.readouterr().out
 
 
-def test_a_configuration_that_is_not_there_is_a_usage_error(capsys: Output) -> None:
+def test_a_missing_configuration_is_a_usage_error(capsys: Output) -> None:
     assert main(["probe", "replay", "--config", "/nowhere/run.yaml"]) == 2
     assert "/nowhere/run.yaml: no such file" in capsys.readouterr().err
 
 
 def _nothing(_: grpc.aio.Server) -> None:
-    """Registers no service."""
+    """Register no service."""

@@ -1,4 +1,4 @@
-"""`slipstream probe send-weights` and `receive-weights`: two processes, and each thing that can go wrong."""
+"""`slipstream probe send-weights` and `receive-weights` as two processes, and their possible faults."""
 
 import os
 import re
@@ -18,13 +18,13 @@ from slipstream.cli.clusters.ticket import Ticket
 
 SERVICES = Path(__file__).parents[2] / "services"
 SECONDS = 120.0
-"""For whatever does not compare times: two processes import torch on a machine that has more to do."""
+"""The limit of tests that measure no time: two processes import torch on a busy machine."""
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 TICKET = Ticket(network="gloo", host="10.0.0.7", port=41235, nonce=bytes(range(32)))
 
 
 class Command:
-    """A `slipstream probe` that runs."""
+    """A running `slipstream probe`."""
 
     def __init__(self, name: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -42,14 +42,14 @@ class Command:
         )
 
     def read_until(self, wanted: str) -> str:
-        """The first line with this in it."""
+        """Return the first line that contains `wanted`."""
         assert self._process.stdout is not None
         line: str = next((line for line in self._process.stdout if wanted in line), "")
         assert line, f"it ended without {wanted!r}: {self.outcome()}"
         return line
 
     def outcome(self, seconds: float = SECONDS) -> tuple[int, str, str]:
-        """Its exit status, the rest of its output, and its errors."""
+        """Return the exit status, the rest of the output, and the errors."""
         out, errors = self._process.communicate(timeout=seconds)
         return self._process.returncode, out, errors
 
@@ -62,7 +62,7 @@ class Command:
 
 
 class Bench:
-    """Starts commands, and ends those that are left."""
+    """Starts commands, and ends those that still run at the end of a test."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self._config = folder / "run.yaml"
@@ -70,7 +70,7 @@ class Bench:
         self._ending = ending
 
     def send(self, *arguments: str) -> tuple[Command, str]:
-        """A sender that waits, and its ticket."""
+        """Start a sender that waits for a receiver; return it and its ticket."""
         sender = self._started(Command("sender", "send-weights", f"--config={self._config}", *arguments))
         return sender, sender.read_until("receive-weights").split()[-1]
 
@@ -104,7 +104,7 @@ def test_two_processes_measure_each_kind_of_transfer(bench: Bench, network: str)
     assert ("TCP" if network == "gloo" else "NET/Socket") in sent
 
 
-def test_a_receiver_that_does_not_come_ends_the_sender_at_its_deadline(bench: Bench) -> None:
+def test_a_sender_without_a_receiver_ends_at_its_deadline(bench: Bench) -> None:
     sender, _ = bench.send("--deadline=1")
     status, _, errors = sender.outcome(SECONDS)
     assert status == 1
@@ -112,11 +112,11 @@ def test_a_receiver_that_does_not_come_ends_the_sender_at_its_deadline(bench: Be
     assert "was the printed command started in the other pod" in errors
 
 
-def test_a_stranger_that_sends_its_bytes_one_by_one_does_not_outlast_the_deadline(bench: Bench) -> None:
+def test_a_connection_that_sends_single_bytes_does_not_extend_the_deadline(bench: Bench) -> None:
     sender, ticket = bench.send("--deadline=3", "--cpu")
     started, real = time.monotonic(), Ticket.parse(ticket)
     with socket.create_connection((real.host, real.port)) as stranger:
-        while time.monotonic() - started < 30:  # fewer bytes than a nonce has
+        while time.monotonic() - started < 30:  # fewer bytes than those of a nonce
             try:
                 stranger.sendall(b"x")
             except OSError:
@@ -128,14 +128,14 @@ def test_a_stranger_that_sends_its_bytes_one_by_one_does_not_outlast_the_deadlin
     assert "no receiver came within 3 s" in errors
 
 
-def test_the_help_says_what_the_deadline_of_the_bandwidth_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_explains_the_deadline_of_the_bandwidth_probe(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["probe", "send-weights", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "for the other pod to connect; weights.timeout_seconds limits each later wait" in said
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "for the other pod to connect; weights.timeout_seconds limits each later wait" in help_text
 
 
-def test_a_ticket_of_another_sender_is_refused_and_the_sender_waits_on(bench: Bench) -> None:
+def test_a_ticket_of_another_sender_is_refused_and_the_sender_keeps_waiting(bench: Bench) -> None:
     sender, ticket = bench.send("--mib=2", "--rounds=1", "--cpu")
     real = Ticket.parse(ticket)
     forged = Ticket(network=real.network, host=real.host, port=real.port)
@@ -148,7 +148,9 @@ def test_a_ticket_of_another_sender_is_refused_and_the_sender_waits_on(bench: Be
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_receiver_that_goes_in_the_middle_ends_the_sender(bench: Bench, number: signal.Signals) -> None:
+def test_the_end_of_the_receiver_during_a_transfer_ends_the_sender(
+    bench: Bench, number: signal.Signals
+) -> None:
     sender, ticket = bench.send("--mib=2", "--rounds=1000000", "--cpu")
     receiver = bench.receive(ticket)
     sender.read_until("transport")
@@ -160,7 +162,7 @@ def test_a_receiver_that_goes_in_the_middle_ends_the_sender(bench: Bench, number
     assert time.monotonic() - started < 60
 
 
-def test_a_sender_that_goes_in_the_middle_ends_the_receiver(bench: Bench) -> None:
+def test_the_end_of_the_sender_during_a_transfer_ends_the_receiver(bench: Bench) -> None:
     sender, ticket = bench.send("--mib=2", "--rounds=1000000", "--cpu")
     receiver = bench.receive(ticket)
     receiver.read_until("transport")
@@ -171,24 +173,24 @@ def test_a_sender_that_goes_in_the_middle_ends_the_receiver(bench: Bench) -> Non
     assert "what does the command in the other pod say, and does it run?" in errors
 
 
-def test_a_ticket_to_where_nobody_listens_says_what_to_look_at(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_an_unreachable_ticket_says_what_to_check(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     ticket = str(Ticket(network="gloo", host="127.0.0.1", port=port))
     assert main(["probe", "receive-weights", ticket]) == 1
-    said = capsys.readouterr().err
-    assert "Connection refused" in said
-    assert "do NetworkPolicies let this pod reach the sender's" in said
+    error = capsys.readouterr().err
+    assert "Connection refused" in error
+    assert "do NetworkPolicies let this pod reach the sender's" in error
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_pod_without_a_gpu_refuses_a_ticket_of_nccl(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pod_without_a_gpu_refuses_a_ticket_for_nccl(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "receive-weights", str(TICKET).replace("gloo", "nccl-2.30.7")]) == 2
     assert "the sender speaks nccl-2.30.7, and this pod has no CUDA device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "fd00::7"])
-def test_a_ticket_is_read_as_it_was_printed(host: str) -> None:
+def test_a_printed_ticket_is_parsed_back(host: str) -> None:
     ticket = Ticket(network="nccl-2.30.7", host=host, port=1)
     assert Ticket.parse(str(ticket)) == ticket
 
@@ -218,7 +220,7 @@ def test_a_wildcard_as_the_address_of_weights_is_a_usage_error(
     assert "set SLIPSTREAM_WEIGHTS_HOST to the pod's address" in capsys.readouterr().err
 
 
-def test_a_size_of_nothing_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_of_zero_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["probe", "send-weights", "--config", "run.yaml", "--mib", "0"])
     assert ended.value.code == 2

@@ -1,4 +1,4 @@
-"""A child of the launcher: its end is noticed at once, and waiting for it costs nothing."""
+"""The launcher notices the end of a child process at once, without polling."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def started(folder: Path, command, name="pod") -> Process:
     return Process(name, command, log=folder / f"{name}.log", environment=dict(os.environ))
 
 
-def test_waiting_for_many_pods_does_not_wake_the_launcher(tmp_path):
+def test_waiting_for_many_pods_does_not_wake_the_event_loop(tmp_path):
     selector = CountingSelector()
 
     async def scenario() -> None:
@@ -49,7 +49,7 @@ def test_waiting_for_many_pods_does_not_wake_the_launcher(tmp_path):
         runner.run(scenario())
 
 
-def test_several_tasks_may_wait_for_one_end_and_leave_no_descriptor_open(tmp_path):
+def test_several_tasks_may_wait_for_the_end_of_one_pod_without_leaking_a_descriptor(tmp_path):
     async def scenario() -> None:
         before = len(os.listdir("/proc/self/fd"))
         pod = started(tmp_path, SLEEPS)
@@ -75,7 +75,7 @@ def test_a_pod_that_ends_before_it_is_ready_is_reported_with_its_log(tmp_path):
     asyncio.run(scenario())
 
 
-def test_a_pod_that_does_not_get_ready_in_time_is_reported(tmp_path):
+def test_a_pod_that_is_not_ready_in_time_is_reported(tmp_path):
     async def scenario() -> None:
         pod = started(tmp_path, SLEEPS)
         try:
@@ -87,7 +87,7 @@ def test_a_pod_that_does_not_get_ready_in_time_is_reported(tmp_path):
     asyncio.run(scenario())
 
 
-def test_those_that_do_not_stop_in_time_are_killed_and_named(tmp_path):
+def test_pods_that_do_not_stop_in_time_are_killed_and_named(tmp_path):
     stubborn = (
         sys.executable,
         "-c",

@@ -1,4 +1,4 @@
-"""The values of a release are those that helm would make of the same options."""
+"""The values of a release are those that helm computes from the same options."""
 
 import tomllib
 from pathlib import Path
@@ -30,7 +30,7 @@ EXPRESSIONS = [
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_an_expression_means_what_it_means_to_helm(expression: str) -> None:
+def test_an_expression_of_set_is_parsed_as_by_helm(expression: str) -> None:
     assert with_set({}, expression) == helm_python.parse_set_string(expression)
 
 
@@ -41,13 +41,13 @@ def test_an_expression_without_a_key_and_a_value_is_refused(expression: str) -> 
 
 
 @pytest.mark.parametrize("file", examples(), ids=lambda file: file.stem)
-def test_a_file_is_laid_over_the_charts_own_values_as_helm_does(file: Path) -> None:
+def test_a_file_of_values_is_merged_over_the_charts_values_as_by_helm(file: Path) -> None:
     with helm_python.Chart.load(CHART) as chart:
         merged = chart.merge_values(yaml.safe_load(file.read_text(encoding="utf-8")))
     assert without_nulls(read_values([file])) == without_nulls(merged)
 
 
-def test_files_and_options_come_one_over_the_other_and_a_null_takes_a_value_away(tmp_path: Path) -> None:
+def test_later_files_and_options_win_and_null_removes_a_value(tmp_path: Path) -> None:
     first, code = write(tmp_path, "a", {"learner": {"gpu": {"count": 4}, "nodes": 2}}), tmp_path / "m.py"
     second = write(tmp_path, "b", {"learner": {"gpu": {"count": 8}}})
     code.write_text("x = 1\n", encoding="utf-8")
@@ -61,7 +61,7 @@ def test_files_and_options_come_one_over_the_other_and_a_null_takes_a_value_away
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"learner": {"gpus": 4}}, "learner: Additional properties are not allowed ('gpus' was unexpected)"),
         ({"learner": 4}, "learner: must have keys, as in the chart's values.yaml, and is 4"),
@@ -69,25 +69,25 @@ def test_files_and_options_come_one_over_the_other_and_a_null_takes_a_value_away
         ({"redis": {"auth": None}}, "redis: 'auth' is a required property"),
     ],
 )
-def test_values_that_the_chart_would_refuse_are_named(tmp_path: Path, values: Any, said: str) -> None:
+def test_the_error_names_values_that_the_chart_refuses(tmp_path: Path, values: Any, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         read_values([write(tmp_path, "a", values)])
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ((["missing.yaml"],), "missing.yaml (in "),
         (([], [], ["run.config"]), "--set-file run.config: write it as KEY=FILE"),
         (([], [], ["run.config=missing.yaml"]), "No such file"),
     ],
 )
-def test_a_file_that_is_not_there_is_named(options: tuple[list[str], ...], said: str) -> None:
+def test_the_error_names_a_missing_file(options: tuple[list[str], ...], message: str) -> None:
     files, *more = options
     with pytest.raises(UsageError) as raised:
         read_values([Path(file) for file in files], *more)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_the_files_of_the_chart_are_installed_with_the_package() -> None:
@@ -98,7 +98,7 @@ def test_the_files_of_the_chart_are_installed_with_the_package() -> None:
     assert {"values.yaml", "values.schema.json"} <= installed
 
 
-def test_quantities_are_kubernetes_own() -> None:
+def test_quantities_are_parsed_as_by_kubernetes() -> None:
     sizes = {
         "128Gi": 128 * 2**30,
         "1.5Gi": 3 * 2**29,
@@ -112,7 +112,7 @@ def test_quantities_are_kubernetes_own() -> None:
 
 
 def without_nulls(tree: Any) -> Any:
-    """Helm drops some of the chart's own nulls; to a template, null is as good as absent."""
+    """Return a tree without nulls: helm drops some of the chart's nulls, and templates ignore the others."""
     if not isinstance(tree, dict):
         return tree
     return {key: without_nulls(value) for key, value in tree.items() if value is not None}

@@ -37,21 +37,21 @@ class Held:
 """
 
 
-def found(
+def problems_of(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     *rewards: dict[str, Any],
     text: str = MODULE,
     **sections: Any,
 ) -> list[Problem]:
-    """Problems of custom rewards, validated in a folder that holds `mine_checked.py`."""
+    """Return the problems of custom rewards in a folder with `mine_checked.py`."""
     (tmp_path / "mine_checked.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     custom = [{"name": f"mine{i}", "kind": "custom", **reward} for i, reward in enumerate(rewards)]
     return list(check_rewards(parse_config({"rewards": [{"name": "math"}, *custom], **sections})))
 
 
-def test_what_a_function_says_of_a_right_and_of_an_empty_answer_is_shown(
+def test_the_scores_of_a_right_and_of_an_empty_answer_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewards: list[dict[str, Any]] = [
@@ -62,17 +62,17 @@ def test_what_a_function_says_of_a_right_and_of_an_empty_answer_is_shown(
         {"function": "mine_checked:Held.inside"},
     ]
     path = list(sys.path)
-    problems = found(tmp_path, monkeypatch, *rewards)
+    problems = problems_of(tmp_path, monkeypatch, *rewards)
 
     assert sys.path == path
     assert "mine_checked" not in sys.modules
     assert {problem.severity for problem in problems} == {"note"}
-    right, doubled, whole, verdict, same = problems
+    right, doubled, group_score, verdict, same = problems
     assert right.key == "rewards.1.function"
     assert right.reason.startswith("`mine0` says 1 of the right answer '")
     assert right.reason.endswith(", and 0 of an empty one")
     assert doubled.reason.startswith("`mine1` says 2 of")
-    assert re.match(r"`mine2` says [23] of .*, and 0 of an empty one", whole.reason)
+    assert re.match(r"`mine2` says [23] of .*, and 0 of an empty one", group_score.reason)
     assert verdict.reason.startswith("`mine3` says 0.5 of")
     assert verdict.reason.endswith(", and 0 (invalid: empty) of an empty one")
     assert same.remedy == "it should tell them apart, or nothing is learned"
@@ -101,13 +101,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 INTERNAL = ("JobFailed", "WorkerLost")
-"""Names of our own exceptions, which say nothing to who wrote a reward."""
+"""Internal exceptions, whose names mean nothing to the author of a reward."""
 
 
-def test_what_is_no_reward_is_refused_with_the_reason_and_the_signature_that_is_wanted(
+def test_an_invalid_reward_is_an_error_with_the_reason_and_the_expected_signature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problems = found(tmp_path, monkeypatch, *(reward for reward, _ in REFUSED))
+    problems = problems_of(tmp_path, monkeypatch, *(reward for reward, _ in REFUSED))
 
     assert len(problems) == len(REFUSED)
     for position, (problem, (reward, reason)) in enumerate(zip(problems, REFUSED, strict=True), 1):
@@ -123,7 +123,7 @@ def test_what_is_no_reward_is_refused_with_the_reason_and_the_signature_that_is_
 def test_each_task_of_a_mixture_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "def picky(prompt, answer): return int(prompt.task == 'addition' or prompt.fields['nothing'])"
     data = {"kind": "mixture", "of": [{"kind": "addition"}, {"kind": "sort_digits"}]}
-    (problem,) = found(tmp_path, monkeypatch, {"function": "mine_checked:picky"}, text=text, data=data)
+    (problem,) = problems_of(tmp_path, monkeypatch, {"function": "mine_checked:picky"}, text=text, data=data)
     assert problem.severity == "error"
     assert "KeyError: 'nothing'" in problem.reason
 
@@ -138,12 +138,12 @@ def test_each_task_of_a_mixture_is_tried(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_module_that_raises_or_exits_is_a_problem_and_not_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
-    (problem,) = found(tmp_path, monkeypatch, {"function": "mine_checked:exact"}, text=text)
+    (problem,) = problems_of(tmp_path, monkeypatch, {"function": "mine_checked:exact"}, text=text)
     assert problem.severity == "error"
     assert reason in problem.reason
 
 
-def test_an_installed_entry_point_is_found_by_its_name(
+def test_a_reward_of_an_installed_entry_point_is_loaded_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "brevity-1.0.dist-info"
@@ -151,12 +151,12 @@ def test_an_installed_entry_point_is_found_by_its_name(
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: brevity\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[slipstream.rewards]\nbrevity = mine_checked:exact\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    (problem,) = found(tmp_path, monkeypatch, {"entry_point": "brevity"})
+    (problem,) = problems_of(tmp_path, monkeypatch, {"entry_point": "brevity"})
     assert problem.severity == "note"
 
 
 @pytest.mark.parametrize(("extract", "count"), [("whole", 1), ("answer_tag", 0)])
-def test_a_format_that_no_exact_match_can_have_is_remarked_on(extract: str, count: int) -> None:
+def test_a_format_that_contradicts_exact_match_is_a_note(extract: str, count: int) -> None:
     form = {"name": "form", "kind": "format", "pattern": "(?s).*<answer>.*</answer>"}
     exact = {"name": "exact_match", "extract": extract}
     problems = list(check_rewards(parse_config({"rewards": [exact, form]})))
@@ -164,6 +164,6 @@ def test_a_format_that_no_exact_match_can_have_is_remarked_on(extract: str, coun
     assert all("no ground truth has the form that `form` wants" in problem.reason for problem in problems)
 
 
-def test_a_format_that_the_ground_truths_have_is_no_problem() -> None:
+def test_a_format_that_matches_the_ground_truths_is_no_problem() -> None:
     rewards = [{"name": "exact_match"}, {"name": "format", "pattern": r"\d+"}]
     assert list(check_rewards(parse_config({"rewards": rewards}))) == []

@@ -1,4 +1,4 @@
-"""`slipstream run`, as a process, over fake pods that are processes too."""
+"""`slipstream run` as a process, with fake pods as processes."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SERVICES = Path(__file__).parents[2] / "services"
 
 
 class Launcher:
-    """Starts launch.py in a directory of its own, and finds what it leaves there."""
+    """Starts launch.py in its own directory, and reads the files that it writes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Launcher:
         return self.started
 
     def end(self) -> None:
-        """A test that failed leaves nothing behind either."""
+        """Kill all processes, also after a failed test."""
         if self.started is not None and self.started.poll() is None:
             self.started.kill()
             self.started.communicate(timeout=20)
@@ -71,7 +71,7 @@ class Launcher:
         return file.read_text().count('"event": "step"') if file.exists() else 0
 
     def living(self) -> list[int]:
-        """Processes that inherited the environment of this launcher."""
+        """Return the processes that inherited the environment of this launcher."""
         mark = f"SLIPSTREAM_TEST_MARK={self.folder}".encode()
         return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if mark in _read(p)]
 
@@ -85,16 +85,16 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Launcher, str]:
-    """A run of two workers that went well, and what it printed."""
+    """Return the launcher of a successful run with two rollouts, and the output of the run."""
     launcher = Launcher(tmp_path_factory.mktemp("finished"))
-    unhurried = "1"  # the rollouts have time to start before the learner has finished
+    step_seconds = "1"  # the rollouts start before the learner has finished
     settings = ("rollout.workers=2", "learner.groups_per_step=7")
-    status, out, err = launcher.run(*settings, FAKE_STEP_SECONDS=unhurried)
+    status, out, err = launcher.run(*settings, FAKE_STEP_SECONDS=step_seconds)
     assert (status, err) == (0, "")
     return launcher, out
 
 
-def test_a_run_leaves_its_whole_directory(finished: tuple[Launcher, str]) -> None:
+def test_a_run_writes_all_files_of_its_directory(finished: tuple[Launcher, str]) -> None:
     launcher, out = finished
     run = launcher.latest.resolve()
     assert re.fullmatch(r"job-\d{8}-\d{6}", run.name)
@@ -112,7 +112,7 @@ def test_a_run_leaves_its_whole_directory(finished: tuple[Launcher, str]) -> Non
     assert launcher.living() == []
 
 
-def test_the_summary_says_what_the_rows_and_the_ledger_say(finished: tuple[Launcher, str]) -> None:
+def test_the_summary_agrees_with_the_rows_and_the_ledger(finished: tuple[Launcher, str]) -> None:
     summary = finished[0].summary
     ledger = summary.pop("ledger")
     assert summary == {
@@ -136,7 +136,9 @@ def test_the_summary_says_what_the_rows_and_the_ledger_say(finished: tuple[Launc
     assert ledger["filtered"] == {"same": 1}
 
 
-def test_on_a_pipe_there_is_one_line_a_step_and_addresses_first(finished: tuple[Launcher, str]) -> None:
+def test_on_a_pipe_the_output_has_the_addresses_and_then_one_line_per_step(
+    finished: tuple[Launcher, str],
+) -> None:
     _, out = finished
     lines = [line for line in out.splitlines() if line.startswith("step ")]
     assert len(lines) == 5
@@ -152,15 +154,17 @@ def test_on_a_pipe_there_is_one_line_a_step_and_addresses_first(finished: tuple[
 def test_the_first_failure_of_a_reward_is_on_the_console(launcher: Launcher) -> None:
     status, out, _ = launcher.run(FAKE="verifier:reward_fails", FAKE_STEP_SECONDS="0.3")
     assert status == 0
-    said = [line for line in out.splitlines() if line.startswith("reward `mine` failed")]
-    assert said == [
+    lines = [line for line in out.splitlines() if line.startswith("reward `mine` failed")]
+    assert lines == [
         "reward `mine` failed on prompt file/3: ValueError: no; see "
         f"{launcher.latest.resolve() / 'logs' / 'verifier.log'}"
     ]
-    assert out.index(said[0]) < out.index("step 5/5")
+    assert out.index(lines[0]) < out.index("step 5/5")
 
 
-def test_a_run_whose_groups_are_nearly_all_filtered_is_warned_of_with_a_sample(launcher: Launcher) -> None:
+def test_a_run_whose_groups_are_nearly_all_filtered_prints_a_warning_with_a_sample(
+    launcher: Launcher,
+) -> None:
     status, out, _ = launcher.run(
         "learner.groups_per_step=10", FAKE="replay:filters rollout-0:unvaried", FAKE_STEP_SECONDS="1"
     )
@@ -201,7 +205,7 @@ def test_a_cold_start_that_fails_shows_its_log(launcher: Launcher) -> None:
     assert "| no demonstrations" in err
 
 
-def test_a_worker_that_dies_while_starting_ends_the_run_with_its_last_lines(launcher: Launcher) -> None:
+def test_a_rollout_that_dies_while_starting_ends_the_run_with_its_last_lines(launcher: Launcher) -> None:
     status, _, err = launcher.run(FAKE="rollout-0:die_at_start", FAKE_STEP_SECONDS="0.5")
 
     assert status == 1
@@ -210,7 +214,7 @@ def test_a_worker_that_dies_while_starting_ends_the_run_with_its_last_lines(laun
     assert launcher.living() == []
 
 
-def test_an_engine_that_never_starts_is_given_up(launcher: Launcher) -> None:
+def test_an_engine_that_never_starts_ends_the_run(launcher: Launcher) -> None:
     status, _, err = launcher.run(
         "rollout.start_timeout_seconds=1.5", FAKE="rollout-0:never_ready", FAKE_STEP_SECONDS="0.5"
     )
@@ -219,7 +223,7 @@ def test_an_engine_that_never_starts_is_given_up(launcher: Launcher) -> None:
     assert "rollout-0 was not ready after 1.5 s" in err
 
 
-def test_pods_that_die_later_come_back_where_they_were(launcher: Launcher) -> None:
+def test_pods_that_die_later_are_restarted_at_their_addresses(launcher: Launcher) -> None:
     fates = "rollout-0:dies_once replay:dies_once verifier:dies_once"
     status, out, _ = launcher.run("learner.steps=40", FAKE=fates, FAKE_STEP_SECONDS="0.1")
 
@@ -230,7 +234,7 @@ def test_pods_that_die_later_come_back_where_they_were(launcher: Launcher) -> No
     assert first == second
 
 
-def test_an_actor_that_ended_without_an_error_comes_back_and_a_rollout_does_not(launcher: Launcher) -> None:
+def test_an_actor_that_ended_without_an_error_is_restarted_and_a_rollout_is_not(launcher: Launcher) -> None:
     fates = "actor-0:ends_once rollout-0:ends_once"
     status, out, _ = launcher.run("learner.steps=40", FAKE=fates, FAKE_STEP_SECONDS="0.1")
 
@@ -256,7 +260,7 @@ def test_a_rollout_that_keeps_dying_ends_a_run_that_has_no_other(launcher: Launc
 
 
 @pytest.mark.parametrize("kind", ["rollout", "actor"])
-def test_a_run_goes_on_without_a_worker_that_keeps_dying(launcher: Launcher, kind: str) -> None:
+def test_a_run_continues_without_a_rollout_or_actor_that_keeps_dying(launcher: Launcher, kind: str) -> None:
     status, out, _ = launcher.run(
         f"{kind}.workers=2", "learner.steps=40", FAKE=f"{kind}-0:dies", FAKE_STEP_SECONDS="0.1"
     )
@@ -265,7 +269,7 @@ def test_a_run_goes_on_without_a_worker_that_keeps_dying(launcher: Launcher, kin
     assert "the run goes on without it" in out
 
 
-def test_a_learner_that_dies_fails_the_run_and_says_how_to_go_on(launcher: Launcher) -> None:
+def test_a_learner_that_dies_fails_the_run_and_the_error_says_how_to_resume(launcher: Launcher) -> None:
     status, _, err = launcher.run(FAKE="learner:die_at_3")
 
     assert status == 1
@@ -276,7 +280,7 @@ def test_a_learner_that_dies_fails_the_run_and_says_how_to_go_on(launcher: Launc
     assert launcher.living() == []
 
 
-def test_a_run_killed_in_its_last_evaluation_is_not_finished_and_goes_on(launcher: Launcher) -> None:
+def test_a_run_killed_in_its_last_evaluation_is_unfinished_and_can_be_resumed(launcher: Launcher) -> None:
     status, _, _ = launcher.run(FAKE="learner:die_while_evaluating")
     assert status == 1
     assert launcher.summary["steps"] == 5
@@ -290,7 +294,7 @@ def test_a_run_killed_in_its_last_evaluation_is_not_finished_and_goes_on(launche
     assert launcher.summary["held_out_accuracy_after"] == 0.75
 
 
-def test_one_interrupt_stops_in_order_and_resume_goes_on(launcher: Launcher) -> None:
+def test_one_interrupt_stops_the_pods_in_order_and_the_run_can_be_resumed(launcher: Launcher) -> None:
     process = launcher.start("learner.steps=60", FAKE_STEP_SECONDS="0.1")
     _until(lambda: launcher.steps_done() >= 3)
     sent = time.monotonic()
@@ -313,7 +317,7 @@ def test_one_interrupt_stops_in_order_and_resume_goes_on(launcher: Launcher) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_other_signals_stop_in_order_too_before_the_first_step(
+def test_other_signals_stop_the_pods_in_order_also_before_the_first_step(
     launcher: Launcher, number: signal.Signals
 ) -> None:
     process = launcher.start(FAKE_STEP_SECONDS="0.5", FAKE="rollout-0:never_ready")
@@ -355,15 +359,17 @@ def test_a_second_interrupt_kills_at_once(launcher: Launcher) -> None:
     assert launcher.living() == []
 
 
-def test_an_interrupt_waits_while_the_checkpoint_grows_and_shows_it(launcher: Launcher) -> None:
-    """It takes longer than a pod may take that makes no progress (3 s here)."""
+def test_an_interrupt_waits_while_the_checkpoint_grows_and_shows_its_progress(launcher: Launcher) -> None:
+    """The checkpoint takes longer than the limit for a pod without progress, which is 3 s in this test."""
     process = launcher.start("learner.steps=60", FAKE="learner:slow_checkpoint", FAKE_STEP_SECONDS="0.1")
     _until(lambda: launcher.steps_done() >= 2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
 
     assert (process.returncode, err) == (0, "")
-    shown = [int(found) for found in re.findall(r"the learner is writing (\d+) of 10 MB \(step_", out)]
+    shown = [
+        int(megabytes) for megabytes in re.findall(r"the learner is writing (\d+) of 10 MB \(step_", out)
+    ]
     assert len(shown) >= 2
     assert shown == sorted(set(shown))
     (written,) = (launcher.latest / "checkpoints").glob("step_*/tensors/*")
@@ -372,7 +378,7 @@ def test_an_interrupt_waits_while_the_checkpoint_grows_and_shows_it(launcher: La
     assert launcher.living() == []
 
 
-def test_a_checkpoint_that_stops_growing_ends_with_the_learner(launcher: Launcher) -> None:
+def test_the_learner_is_killed_when_its_checkpoint_stops_growing(launcher: Launcher) -> None:
     process = launcher.start("learner.steps=60", FAKE="learner:stuck_checkpoint", FAKE_STEP_SECONDS="0.1")
     _until(lambda: launcher.steps_done() >= 2)
     sent = time.monotonic()
@@ -412,7 +418,7 @@ def test_a_killed_launcher_leaves_no_process(launcher: Launcher) -> None:
     _until(lambda: launcher.living() == [])
 
 
-def test_a_daemon_that_shed_every_mark_is_counted_and_killed(launcher: Launcher) -> None:
+def test_a_daemon_without_the_marks_of_the_run_is_counted_and_killed(launcher: Launcher) -> None:
     status, _, _ = launcher.run(FAKE="replay:leak")
 
     assert status == 0
@@ -420,7 +426,7 @@ def test_a_daemon_that_shed_every_mark_is_counted_and_killed(launcher: Launcher)
     assert launcher.living() == []
 
 
-def test_without_workers_the_addresses_to_join_are_printed(launcher: Launcher) -> None:
+def test_without_rollouts_the_addresses_for_them_are_printed(launcher: Launcher) -> None:
     status, out, _ = launcher.run("rollout.workers=0", FAKE_STEP_SECONDS="0.2")
 
     assert status == 0
@@ -428,7 +434,7 @@ def test_without_workers_the_addresses_to_join_are_printed(launcher: Launcher) -
     assert "no rollouts are started here" in out
 
 
-def test_resume_without_a_run_says_so(launcher: Launcher) -> None:
+def test_resume_without_a_run_is_an_error(launcher: Launcher) -> None:
     status, _, err = launcher.run("--resume")
 
     assert status == 2
@@ -447,7 +453,7 @@ def test_resume_of_a_finished_or_another_run_is_refused(finished: tuple[Launcher
     assert "another set of reward names" in launcher.run("--resume", "learner.steps=9", rewards)[2]
 
 
-def test_a_reader_that_goes_away_does_not_stop_the_run(launcher: Launcher) -> None:
+def test_a_closed_output_pipe_does_not_stop_the_run(launcher: Launcher) -> None:
     process = launcher.start(FAKE_STEP_SECONDS="0.1")
     assert process.stdout is not None
     process.stdout.readline()
@@ -472,7 +478,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_one_certificate_for_all_pods_of_a_local_run_is_refused() -> None:
+def test_a_local_run_with_one_certificate_for_all_pods_is_refused() -> None:
     tls = {"certificate": "c", "key": "k", "authority": "a", "trust_domain": "d"}
     with pytest.raises(UsageError, match=r"rpc\.tls: one certificate cannot be that of every pod"):
         run_command(parse_config({"rpc": {"tls": tls}}))

@@ -1,4 +1,4 @@
-"""`slipstream score`: scores of a user's file, its summary, and what is wrong with it by line."""
+"""`slipstream score`: the scores of a user's file, the summary, and the errors by line."""
 
 import gzip
 import json
@@ -55,7 +55,7 @@ def test_a_reward_with_a_condition_scores_the_rows_of_its_source(tmp_path: Path)
     assert done.returncode == 1
 
 
-def test_scores_go_to_standard_output_and_the_summary_beside_them(tmp_path: Path) -> None:
+def test_scores_go_to_standard_output_and_the_summary_to_standard_error(tmp_path: Path) -> None:
     file = a_file(
         tmp_path,
         {"prompt": "1+1=", "answer": 2, "completions": ["2", "3"], "id": "first"},
@@ -93,7 +93,7 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"rewards": []}, "which reward? --reward NAME"),
         ({"rewards": ["exactmatch"]}, "got the kind 'exactmatch'"),
@@ -110,21 +110,21 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
         ({"output": "."}, "--output: . is a folder"),
     ],
 )
-def test_wrong_usage_ends_with_two(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], said: str
+def test_wrong_usage_is_exit_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], message: str
 ) -> None:
     file = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"})
     assert main({**USUAL, "file": str(file), **options}) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_the_columns_of_a_run_are_known_and_an_option_goes_before() -> None:
+def test_the_columns_of_a_run_are_the_default_and_an_option_overrides_them() -> None:
     data = FileData(kind="file", path=Path("train.jsonl"), prompt_column="question", answer_column="truth")
     names = column_names(["answer=solution"], data)
     assert (names["prompt"], names["answer"], names["completion"]) == ("question", "solution", "completion")
 
 
-def test_what_the_policy_judges_is_left_out_and_said(
+def test_a_reward_by_the_policy_is_left_out_with_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run.yaml"
@@ -134,12 +134,12 @@ def test_what_the_policy_judges_is_left_out_and_said(
     assert capsys.readouterr().err == "self_judge is left out: the policy gives it, in a rollout\n"
 
 
-def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:
+def test_wrong_usage_of_the_command_is_exit_status_2(tmp_path: Path) -> None:
     assert score(a_file(tmp_path)).returncode == 2
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ([], "needs an object, got a list"),
         ({"completion": "a"}, "has no `prompt`"),
@@ -159,25 +159,28 @@ def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:
         ({"prompt": "?", "completions": ["a", "b"], "tokens": [1]}, "one for each of 2 completions"),
     ],
 )
-def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: Any, said: str) -> None:
+def test_the_error_of_a_bad_row_has_its_line(tmp_path: Path, row: Any, message: str) -> None:
     _, bad = rows_of(tmp_path, {"prompt": "?", "completion": "a"}, row)
     assert isinstance(bad, BadRow)
     assert f"{tmp_path / 'rows.jsonl'}:2: " in str(bad)
-    assert said in str(bad)
+    assert message in str(bad)
 
 
-def test_what_is_null_is_not_there(tmp_path: Path) -> None:
+def test_a_null_field_counts_as_missing(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "?"}]
     row = {"prompt": None, "messages": messages, "completion": None, "completions": ["a", "b"]}
     nulls = dict.fromkeys(["answer", "id", "tokens", "setup"])
-    (found,) = rows_of(tmp_path, {**row, **nulls, "tests": ["assert f()"]})
-    assert isinstance(found, Row)
-    assert (found.prompt.messages[0].content, [answer.text for answer in found.answers]) == ("?", ["a", "b"])
-    assert (found.prompt.prompt_id, found.prompt.answer) == ("line 1", "")
-    assert found.prompt.fields == {"tests": '["assert f()"]'}
+    (row_read,) = rows_of(tmp_path, {**row, **nulls, "tests": ["assert f()"]})
+    assert isinstance(row_read, Row)
+    assert (row_read.prompt.messages[0].content, [answer.text for answer in row_read.answers]) == (
+        "?",
+        ["a", "b"],
+    )
+    assert (row_read.prompt.prompt_id, row_read.prompt.answer) == ("line 1", "")
+    assert row_read.prompt.fields == {"tests": '["assert f()"]'}
 
 
-def test_conversations_lengths_and_further_columns_arrive(tmp_path: Path) -> None:
+def test_conversations_lengths_and_further_columns_are_read(tmp_path: Path) -> None:
     turns = [{"role": "user", "content": "?"}]
     row = {"prompt": turns, "answer": 1.5, "completions": ["a", "b"], "tokens": [3, 4], "numbers": [1, 2]}
     (read,) = rows_of(tmp_path, row)
@@ -202,9 +205,7 @@ USER, REPLY = {"role": "user", "content": "?"}, {"role": "assistant", "content":
         ({"messages": [USER], "completion": ["a", "b"]}, ["a", "b"]),
     ],
 )
-def test_conversations_are_read_in_the_forms_that_they_have(
-    tmp_path: Path, row: Any, texts: list[str]
-) -> None:
+def test_conversations_are_read_in_every_usual_form(tmp_path: Path, row: Any, texts: list[str]) -> None:
     (read,) = rows_of(tmp_path, row)
     assert isinstance(read, Row), read
     assert [answer.text for answer in read.answers] == texts
@@ -226,13 +227,15 @@ GOOD = b'{"prompt": "?", "completion": "a"}'
     ],
     ids=["mark of byte order, carriage returns, empty lines", "no UTF-8", "an array", "deep", "a long line"],
 )
-def test_files_are_read_as_programs_write_them(tmp_path: Path, content: bytes, bad: list[str]) -> None:
+def test_a_file_is_read_in_its_encoding_and_its_bad_rows_are_reported(
+    tmp_path: Path, content: bytes, bad: list[str]
+) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_bytes(content)
     rows = list(read_rows(file, column_names([])))
-    said = [str(row) for row in rows if isinstance(row, BadRow)]
-    assert len(said) == len(bad)
-    assert all(reason in message for message, reason in zip(said, bad, strict=True))
+    errors = [str(row) for row in rows if isinstance(row, BadRow)]
+    assert len(errors) == len(bad)
+    assert all(reason in message for message, reason in zip(errors, bad, strict=True))
     assert sum(isinstance(row, Row) for row in rows) == 2 - (content.count(b"\xff"))
 
 
@@ -252,7 +255,7 @@ def test_compressed_files_and_parquet_are_read(tmp_path: Path) -> None:
     [gzip.compress(GOOD)[:-9], b"{}", gzip.compress(b"")[:10] + b"\xff" * 9],
     ids=["cut off", "not compressed", "no stream"],
 )
-def test_a_gzip_file_that_is_none_or_not_whole_is_said(
+def test_an_invalid_or_incomplete_gzip_file_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     file = tmp_path / "rows.jsonl.gz"
@@ -261,7 +264,7 @@ def test_a_gzip_file_that_is_none_or_not_whole_is_said(
     assert f"slipstream score: {file}: not a readable gzip file: " in capsys.readouterr().err
 
 
-def test_lengths_are_needed_where_a_reward_reads_them(tmp_path: Path) -> None:
+def test_a_reward_of_lengths_needs_the_column_of_lengths(tmp_path: Path) -> None:
     file = a_file(
         tmp_path, {"prompt": "?", "completion": "a"}, {"prompt": "?", "completion": "a", "tokens": 9}
     )
@@ -282,7 +285,7 @@ def test_standard_input_is_scored_and_the_first_of_many_bad_rows_are_named() -> 
     assert done.returncode == 1
 
 
-def test_a_file_without_rows_is_no_success(tmp_path: Path) -> None:
+def test_a_file_without_rows_is_an_error(tmp_path: Path) -> None:
     done = score(a_file(tmp_path), "--reward", "exact_match")
     assert "no rows: nothing was scored" in done.stderr
     assert done.returncode == 1
@@ -312,11 +315,11 @@ def scoring(file: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def heed_interrupts() -> None:
-    """What a shell starts in the background ignores them, and so would every child of these tests."""
+    """Handle SIGINT: a shell ignores it in background jobs, and child processes would inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_a_reader_that_has_seen_enough_ends_it_without_a_word(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_ends_the_command_without_a_message(tmp_path: Path) -> None:
     file = a_file(tmp_path, *[{"prompt": "?", "answer": "a", "completion": "a"}] * 5000)
     process = scoring(file)
     assert process.stdout is not None
@@ -328,7 +331,7 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path, number: int) -> None:
+def test_an_interrupted_command_keeps_the_finished_scores_and_says_so(tmp_path: Path, number: int) -> None:
     rows, output = tmp_path / "rows.jsonl", tmp_path / "scores.jsonl"
     os.mkfifo(rows)
     process = scoring(rows, "--output", str(output))
@@ -342,15 +345,15 @@ def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path, numb
         while not (partial.exists() and partial.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(number)
-        said, errors = process.communicate(timeout=30)
+        stdout, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "interrupted; what was scored until then" in errors
-    assert "exact_match: mean 0.0000 of" in said
+    assert "exact_match: mean 0.0000 of" in stdout
     assert partial.stat().st_size
     assert not output.exists()
 
 
-def test_a_pipe_that_takes_the_scores_stays_a_pipe(tmp_path: Path) -> None:
+def test_an_output_file_that_is_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     file, pipe = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"}), tmp_path / "pipe"
     os.mkfifo(pipe)
     process = scoring(file, "--output", str(pipe))
@@ -361,7 +364,7 @@ def test_a_pipe_that_takes_the_scores_stays_a_pipe(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-def test_scores_go_to_the_file_that_a_link_names(tmp_path: Path) -> None:
+def test_an_output_file_that_is_a_link_is_followed(tmp_path: Path) -> None:
     file, link = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"}), tmp_path / "link"
     link.symlink_to(tmp_path / "scores.jsonl")
     assert main({**USUAL, "file": str(file), "output": str(link)}) == 0
@@ -369,14 +372,14 @@ def test_scores_go_to_the_file_that_a_link_names(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "scores.jsonl").read_text())["total"] == 1
 
 
-def test_an_error_is_no_zero_in_the_mean() -> None:
+def test_an_error_does_not_count_as_zero_in_the_mean() -> None:
     summary = Summary("r")
     for value, outcome in ((1.0, Outcome.SCORE), (0.0, Outcome.INVALID_ANSWER), (0.0, Outcome.ERROR)):
         summary.add(Reward(name="r", value=value, outcome=outcome))
     assert next(summary.lines()) == "r: mean 0.5000 of 2 (score 1, invalid_answer 1, error 1)"
 
 
-def test_a_judge_that_is_not_there_is_an_error_and_no_score(tmp_path: Path) -> None:
+def test_an_unreachable_judge_is_an_error_and_no_score(tmp_path: Path) -> None:
     file = a_file(tmp_path, {"prompt": "?", "completion": "a"})
     arguments = ("rewards.0.url=http://127.0.0.1:9/v1", "rewards.0.model=m", "rewards.0.retries=0")
     done = score(file, "--reward", "judge", "--set", *arguments)
@@ -387,14 +390,14 @@ def test_a_judge_that_is_not_there_is_an_error_and_no_score(tmp_path: Path) -> N
     assert done.returncode == 1
 
 
-def test_many_values_are_counted_in_ten_equal_parts() -> None:
+def test_many_values_are_counted_in_ten_equal_intervals() -> None:
     counted = histogram([float(i) for i in range(101)])
     assert [count for _, count in counted] == [10, 10, 10, 10, 10, 10, 10, 10, 10, 11]
     assert counted[0][0] == "0 to 10"
     assert histogram([1.0, 0.5, 1.0]) == [("0.5", 1), ("1", 2)]
 
 
-def test_a_score_of_a_program_says_why_it_failed(tmp_path: Path) -> None:
+def test_the_score_of_a_failed_program_has_the_reason(tmp_path: Path) -> None:
     tests = [{"input": "2\n", "output": "4\n"}]
     programs = ["print(2 * int(input()))", "print(int(input()))", "1 / 0"]
     completions = [f"```python\n{program}\n```" for program in programs]

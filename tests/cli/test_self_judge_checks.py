@@ -1,4 +1,4 @@
-"""A policy that is to judge its own answers, looked at when the run is validated."""
+"""The checks of a reward by the policy itself, when the run is validated."""
 
 import re
 
@@ -8,7 +8,7 @@ from slipstream.config import parse_config
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("settings", "problem"),
     [
         ({}, "rewards.1.question: has up to .* no answer fits the model's context of 128"),
         ({"question": "{prompt}{answer}?"}, None),
@@ -19,10 +19,10 @@ from slipstream.config import parse_config
         ({"question": "{answer}?", "verdicts": ["right", "rubbish"]}, "rewards.1.verdicts: are 'right' and"),
     ],
 )
-def test_a_policy_that_cannot_be_asked_about_its_answers_is_said(
-    given: dict[str, object], problem: str | None
+def test_a_policy_that_cannot_judge_its_answers_is_a_problem(
+    settings: dict[str, object], problem: str | None
 ) -> None:
-    rewards = [{"name": "exact_match"}, {"name": "self_judge", **given}]
-    found = [str(each) for each in find_problems(parse_config({"rewards": rewards}), gpus="note")]
-    said = [each for each in found if each.startswith("rewards.")]
-    assert not said if problem is None else re.match(problem, said[0]), found
+    rewards = [{"name": "exact_match"}, {"name": "self_judge", **settings}]
+    problems_found = [str(each) for each in find_problems(parse_config({"rewards": rewards}), gpus="note")]
+    reward_problems = [each for each in problems_found if each.startswith("rewards.")]
+    assert not reward_problems if problem is None else re.match(problem, reward_problems[0]), problems_found

@@ -1,4 +1,4 @@
-"""The launcher's own tasks: what shows the run may fail, but not in silence."""
+"""A display that fails does not stop the run, and its failure is reported."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,28 +11,28 @@ from slipstream.cli.launch.session import Session
 from slipstream.config import parse_config
 
 
-class Blind:
-    """A display that cannot show rows."""
+class FailingDisplay:
+    """A display that fails to show rows."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def say(self, line: str) -> None:
-        """Keep it."""
-        self.said.append(line)
+        """Record a line."""
+        self.lines.append(line)
 
     def waiting(self, what: str, seconds: float) -> None:
         """Fail."""
         raise UnicodeError("no such character")
 
 
-def test_a_display_that_fails_says_so_once_and_the_run_goes_on(tmp_path: Path) -> None:
-    display: Any = Blind()
+def test_the_failure_of_a_display_is_reported_once_and_the_run_continues(tmp_path: Path) -> None:
+    display: Any = FailingDisplay()
     cleanup: Any = SimpleNamespace(environment={}, started=lambda pid: None, reap=lambda: 0)
     config = parse_config({"model": {"tiny": {}}})
 
-    class Trains:
-        """A supervisor of a run that takes a while."""
+    class SlowSupervisor:
+        """A supervisor of a run that takes some time."""
 
         waiting_for = ("learner",)
         addresses: Mapping[str, str] = {}
@@ -42,10 +42,10 @@ def test_a_display_that_fails_says_so_once_and_the_run_goes_on(tmp_path: Path) -
 
     async def run() -> object:
         session = Session(config, RunDirectory(tmp_path), (), cleanup, display)
-        session._supervisor = Trains()  # type: ignore[assignment]
+        session._supervisor = SlowSupervisor()  # type: ignore[assignment]
         interrupt: Any = SimpleNamespace(requested=asyncio.Event())
         return await session._train(interrupt)
 
     assert asyncio.run(run()) is None
     file = tmp_path / "metrics.jsonl"
-    assert display.said == [f"no more steps are shown (UnicodeError: no such character); {file} has them"]
+    assert display.lines == [f"no more steps are shown (UnicodeError: no such character); {file} has them"]

@@ -1,4 +1,4 @@
-"""`slipstream validate` checks every stage with the configuration that it runs with, and names it."""
+"""`slipstream validate` checks every stage with its own configuration, and errors name the stage."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def problems(*stages: dict[str, Any], **tree: Any) -> list[str]:
     return [str(p) for p in find_problems(config, gpus="note") if p.severity == "error"]
 
 
-def test_good_stages_have_no_problem() -> None:
+def test_valid_stages_have_no_problem() -> None:
     assert problems({"kind": "supervised"}, {"kind": "rl"}, {"kind": "preference"}) == []
 
 
@@ -30,32 +30,32 @@ def test_the_examples_are_valid(example: str) -> None:
     assert [problem for problem in find_problems(config, gpus="note") if problem.severity == "error"] == []
 
 
-def test_a_problem_of_one_stage_is_named_with_it_and_told_once() -> None:
+def test_a_problem_of_a_stage_is_reported_once_with_its_name() -> None:
     bad = {"kind": "rl", "set": {"rollout.max_new_tokens": 30}}
-    found = problems({"kind": "rl"}, bad, bad)
-    assert len(found) == 1
-    assert found[0].startswith("stages[1].rollout.max_new_tokens: ")
+    problems_found = problems({"kind": "rl"}, bad, bad)
+    assert len(problems_found) == 1
+    assert problems_found[0].startswith("stages[1].rollout.max_new_tokens: ")
 
 
-def test_a_pair_needs_two_answers_but_a_demonstration_is_one_already() -> None:
+def test_a_preference_pair_needs_two_answers_or_an_answer_and_a_demonstration() -> None:
     one = {"set": {"rollout.group_size": 1}, "kind": "preference"}
     assert problems({**one, "ranked_by": "demonstrations"}) == []
-    (found,) = problems(one)
-    assert found.startswith("stages[0].rollout.group_size: is 1, and a pair is made of two answers")
+    (problem,) = problems(one)
+    assert problem.startswith("stages[0].rollout.group_size: is 1, and a pair is made of two answers")
 
 
 def test_two_answers_make_one_pair_whatever_their_distance() -> None:
     two = {"set": {"rollout.group_size": 2}, "kind": "preference"}
     assert problems({**two, "least_distance": 0.1}) == []
     assert problems({"kind": "preference", "least_distance": 0}) == []
-    (found,) = problems({**two, "least_distance": 0})
-    assert found.startswith("stages[0].least_distance: is 0, which has no effect on two answers")
+    (problem,) = problems({**two, "least_distance": 0})
+    assert problem.startswith("stages[0].least_distance: is 0, which has no effect on two answers")
 
 
 @pytest.mark.parametrize(
     "stage", [{"kind": "supervised"}, {"kind": "preference", "ranked_by": "demonstrations"}]
 )
-def test_rows_that_hold_a_target_are_no_demonstrations(tmp_path: Path, stage: dict[str, Any]) -> None:
+def test_answers_that_are_only_targets_are_no_demonstrations(tmp_path: Path, stage: dict[str, Any]) -> None:
     rows = [{"prompt": f"{n} from 1 2:", "answer": n, "numbers": "1 2"} for n in range(20)]
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
@@ -64,9 +64,9 @@ def test_rows_that_hold_a_target_are_no_demonstrations(tmp_path: Path, stage: di
         "rewards": [{"name": "countdown"}],
         "evaluation": {"reward": "countdown", "prompts": 1},
     }
-    (found,) = problems(stage, **tree)
-    assert "needs demonstrations" in found
-    assert found.startswith("stages[0].data: ")
+    (problem,) = problems(stage, **tree)
+    assert "needs demonstrations" in problem
+    assert problem.startswith("stages[0].data: ")
     assert problems({"kind": "rejection_sampling"}, **tree) == []
 
 
@@ -81,10 +81,10 @@ def test_a_column_of_expressions_makes_such_rows_demonstrations(tmp_path: Path) 
     assert problems({"kind": "supervised"}, data=data, **rewards) == []
 
 
-def test_the_best_of_all_answers_are_a_selection_only_where_some_are_left_out() -> None:
+def test_a_selection_of_the_best_answers_has_to_leave_some_out() -> None:
     stage = {"kind": "rejection_sampling", "keep": "best", "least_reward": None, "keep_per_prompt": 4}
-    (found,) = problems(stage, rollout={"group_size": 4})
-    assert found.startswith("stages[0].keep_per_prompt: is 4, and a prompt has 4 answers")
+    (problem,) = problems(stage, rollout={"group_size": 4})
+    assert problem.startswith("stages[0].keep_per_prompt: is 4, and a prompt has 4 answers")
     assert problems(stage, rollout={"group_size": 8}) == []
     assert problems({**stage, "least_reward": 1.0}, rollout={"group_size": 4}) == []
 
@@ -124,23 +124,25 @@ def test_demonstrations_that_cannot_be_trained_on_are_named(tmp_path: Path) -> N
 
 def test_demonstrations_of_held_out_prompts_are_refused(tmp_path: Path) -> None:
     source = make_source(parse_config({}).data, seed=0)
-    asked = [source.held_out(index) for index in range(3)]
-    rows = [{"prompt": prompt.text, "answer": prompt.answer} for prompt in asked]
+    held_out_prompts = [source.held_out(index) for index in range(3)]
+    rows = [{"prompt": prompt.text, "answer": prompt.answer} for prompt in held_out_prompts]
     others = [{"prompt": f"say {n}:", "answer": str(n)} for n in range(20)]
     apart = tmp_path / "held_out.jsonl"
     apart.write_text(json.dumps(others[0]))
-    (found,) = problems(mixed_in(tmp_path / "rows.jsonl", *rows, *others, held_out_path=str(apart)))
-    assert found.startswith("stages[0].mix.data: demonstrates 3 of the prompts that the evaluation holds out")
+    (problem,) = problems(mixed_in(tmp_path / "rows.jsonl", *rows, *others, held_out_path=str(apart)))
+    assert problem.startswith(
+        "stages[0].mix.data: demonstrates 3 of the prompts that the evaluation holds out"
+    )
     apart.write_text("\n".join(map(json.dumps, rows)))
     assert problems(mixed_in(tmp_path / "rows.jsonl", *rows, *others, held_out_path=str(apart))) == []
 
 
-def test_a_teacher_that_is_not_there_is_named_with_its_stage() -> None:
-    (found,) = problems({"kind": "rl"}, {"kind": "distillation", "teacher": "/nowhere"})
-    assert found.startswith("stages[1].teacher: /nowhere does not exist")
+def test_the_error_of_a_missing_teacher_names_its_stage() -> None:
+    (problem,) = problems({"kind": "rl"}, {"kind": "distillation", "teacher": "/nowhere"})
+    assert problem.startswith("stages[1].teacher: /nowhere does not exist")
 
 
-def test_what_is_valid_is_listed_stage_by_stage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_a_valid_run_lists_its_stages(capsys: pytest.CaptureFixture[str]) -> None:
     stages = [
         {"name": "start", "kind": "supervised", "steps": 7, "batch_size": 3},
         {"name": "reason", "kind": "rl", "set": {"learner.steps": 5}},
@@ -158,7 +160,7 @@ def test_what_is_valid_is_listed_stage_by_stage(capsys: pytest.CaptureFixture[st
     ]
 
 
-def test_the_command_refuses_with_every_problem_of_every_stage() -> None:
+def test_the_command_lists_every_problem_of_every_stage() -> None:
     config = parse_config(
         {
             "model": TINY,

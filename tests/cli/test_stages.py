@@ -1,4 +1,4 @@
-"""`slipstream run` with stages, a process over fake pods: their order, what they leave, how they go on."""
+"""`slipstream run` with stages and fake pods: the order of stages, their files, and how they resume."""
 
 import json
 import os
@@ -25,7 +25,7 @@ STAGES = [
 
 
 class Staged:
-    """Starts launch.py on a run with stages in a directory of its own."""
+    """Starts launch.py on a run with stages in its own directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,8 +60,8 @@ class Staged:
         return self.run_dir / "stages" / folder
 
     def history(self) -> list[str]:
-        """The stages that the final model went through."""
-        return (self.run_dir / "model" / "history").read_text().split()[1:]  # the first is the cache
+        """Return the stages from which the final model was trained."""
+        return (self.run_dir / "model" / "history").read_text().split()[1:]  # the first one is the cache
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def staged(tmp_path: Path) -> Iterator[Staged]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Staged, str]:
-    """All kinds of stages that need no second model, one after the other; and what was printed."""
+    """Return a finished run with every kind of stage that needs no second model, and its output."""
     staged = Staged(tmp_path_factory.mktemp("staged"))
     status, out, err = staged.run(STAGES)
     assert (status, err) == (0, "")
@@ -91,7 +91,7 @@ def test_each_stage_starts_from_the_model_of_the_one_before(finished: tuple[Stag
     assert prefer.model.tiny is None
 
 
-def test_each_stage_leaves_its_rows_and_its_summary_and_the_run_a_list_of_them(
+def test_each_stage_writes_its_rows_and_its_summary_and_the_run_lists_its_stages(
     finished: tuple[Staged, str],
 ) -> None:
     staged, _ = finished
@@ -107,7 +107,7 @@ def test_each_stage_leaves_its_rows_and_its_summary_and_the_run_a_list_of_them(
         assert (path / "metrics.jsonl").stat().st_size > 0
 
 
-def test_the_end_is_a_table_of_the_stages(finished: tuple[Staged, str]) -> None:
+def test_the_output_ends_with_a_table_of_the_stages(finished: tuple[Staged, str]) -> None:
     _, out = finished
     lines = out.splitlines()
     assert "stage 3/4 select: held-out accuracy 0.500 → 0.875; 2 rounds, 128 completions, 80 kept" in lines
@@ -136,7 +136,7 @@ def test_a_run_whose_stages_are_all_done_is_not_resumed_until_one_is_added(
     assert staged.history()[-1] == "05_more"
 
 
-def test_an_interrupted_run_goes_on_inside_the_stage_that_was_not_done(staged: Staged) -> None:
+def test_an_interrupted_run_resumes_inside_its_unfinished_stage(staged: Staged) -> None:
     stages = [STAGES[0], {"name": "select", "kind": "rejection_sampling", "rounds": 12}, STAGES[1]]
     process = staged.start(stages, FAKE_STEP_SECONDS="0.4")
     rows = staged.folder / "runs" / "latest" / "stages" / "02_select" / "metrics.jsonl"
@@ -163,22 +163,22 @@ def test_an_interrupted_run_goes_on_inside_the_stage_that_was_not_done(staged: S
     assert '"resumed"' in rows.read_text()
 
 
-def test_a_stage_that_keeps_nothing_fails_the_run_with_its_reason(staged: Staged) -> None:
+def test_a_stage_that_keeps_no_completion_fails_the_run_with_the_reason(staged: Staged) -> None:
     status, _, err = staged.run(STAGES[2:], FAKE="learner:keep_nothing")
     assert status == 1
     assert "| NothingKept: kept 0 of 64 answers" in err
     assert not (staged.run_dir / "model").exists()
 
 
-def test_a_supervised_stage_that_fails_is_called_by_its_name(staged: Staged) -> None:
-    status, _, err = staged.run([STAGES[1]])  # leaves the initial model in the cache
+def test_the_error_of_a_supervised_stage_has_the_name_of_the_stage(staged: Staged) -> None:
+    status, _, err = staged.run([STAGES[1]])  # writes the initial model to the cache
     assert (status, err) == (0, "")
     status, _, err = staged.run([STAGES[0]], FAKE="warmup:fail")
     assert status == 1
     assert "start exited with status 1" in err
 
 
-def test_the_rollouts_of_a_distillation_serve_the_teacher_and_the_policy_is_the_stages_start(
+def test_a_distillation_stage_samples_from_the_teacher_and_trains_the_model_of_the_stage_before(
     staged: Staged,
 ) -> None:
     teacher = staged.folder / "teacher"

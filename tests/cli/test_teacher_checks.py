@@ -1,4 +1,4 @@
-"""What validate says of a teacher's directory, and what a run with a teacher starts."""
+"""The checks of a teacher by `validate`, and the processes of a run with a teacher."""
 
 import json
 import shutil
@@ -41,18 +41,18 @@ def distilled(model: Path | None, teacher: Path, *overrides: str) -> RunConfig:
 
 
 def reasons(config: RunConfig) -> list[str]:
-    found = list(check_teacher(config, read_model(config)))
-    assert all(problem.key == "teacher.path" for problem in found)
-    return [f"{problem.reason}; {problem.remedy}" for problem in found]
+    problems_found = list(check_teacher(config, read_model(config)))
+    assert all(problem.key == "teacher.path" for problem in problems_found)
+    return [f"{problem.reason}; {problem.remedy}" for problem in problems_found]
 
 
-def test_a_teacher_with_the_policys_vocabulary_is_fine(model: Path, teacher: Path) -> None:
+def test_a_teacher_with_the_policys_vocabulary_is_valid(model: Path, teacher: Path) -> None:
     assert reasons(distilled(model, teacher)) == []
     assert reasons(distilled(None, teacher)) == []
 
 
 @pytest.mark.parametrize("tiny", [False, True], ids=["directory", "tiny"])
-def test_another_vocabulary_is_found_before_the_start(model: Path, teacher: Path, tiny: bool) -> None:
+def test_a_teacher_with_another_vocabulary_is_refused(model: Path, teacher: Path, tiny: bool) -> None:
     tree = json.loads((teacher / "tokenizer.json").read_text(encoding="utf-8"))
     tree["model"]["vocab"] |= {"0": tree["model"]["vocab"]["1"], "1": tree["model"]["vocab"]["0"]}
     (teacher / "tokenizer.json").write_text(json.dumps(tree), encoding="utf-8")
@@ -79,22 +79,24 @@ def test_a_teacher_without_its_weights_is_refused(model: Path, teacher: Path) ->
 
 
 @pytest.mark.parametrize("policy", ["tiny", "directory"])
-def test_more_tokens_than_policy_or_teacher_have_are_refused(model: Path, teacher: Path, policy: str) -> None:
+def test_a_top_k_beyond_the_vocabulary_of_policy_or_teacher_is_refused(
+    model: Path, teacher: Path, policy: str
+) -> None:
     run = distilled(None if policy == "tiny" else model, teacher, "algorithm.distillation.kind=reverse")
 
-    def found(top_k: int) -> list[str]:
+    def problems_found(top_k: int) -> list[str]:
         config = parse_config(given_tree(run), [f"algorithm.distillation.top_k={top_k}"])
         problems = find_problems(config, gpus="note")
         return [p.reason for p in problems if p.key == "algorithm.distillation.top_k"]
 
-    assert found(99) == []
-    assert found(100) == ["is 100, and the model has 99 tokens"]
+    assert problems_found(99) == []
+    assert problems_found(100) == ["is 100, and the model has 99 tokens"]
     config = json.loads((teacher / "config.json").read_text())
     (teacher / "config.json").write_text(json.dumps(config | {"vocab_size": 90}))
-    assert found(95) == ["is 95, and the teacher has 90 tokens"]
+    assert problems_found(95) == ["is 95, and the teacher has 90 tokens"]
 
 
-def test_a_directory_that_is_no_model_is_named(model: Path, teacher: Path, tmp_path: Path) -> None:
+def test_the_error_names_a_directory_without_a_model(model: Path, teacher: Path, tmp_path: Path) -> None:
     (reason,) = reasons(distilled(model, tmp_path / "nowhere"))
     assert "nowhere has no config.json" in reason
     (teacher / "tokenizer.json").unlink()
@@ -102,13 +104,13 @@ def test_a_directory_that_is_no_model_is_named(model: Path, teacher: Path, tmp_p
     assert "its vocabulary cannot be read" in reason
 
 
-def test_a_context_without_room_for_a_prompt_is_refused(model: Path, teacher: Path) -> None:
+def test_a_context_that_completions_fill_is_refused(model: Path, teacher: Path) -> None:
     (reason,) = reasons(distilled(model, teacher, "rollout.max_new_tokens=64"))
     assert "reads 64 tokens, and rollout.max_new_tokens is 64" in reason
 
 
 @pytest.mark.parametrize("tiny", [False, True], ids=["directory", "tiny"])
-def test_the_longest_prompt_with_its_completion_is_within_the_teachers_context(
+def test_the_longest_prompt_with_its_completion_has_to_fit_the_teachers_context(
     model: Path, teacher: Path, tmp_path: Path, tiny: bool
 ) -> None:
     rows = tmp_path / "rows.jsonl"
@@ -116,25 +118,27 @@ def test_the_longest_prompt_with_its_completion_is_within_the_teachers_context(
     data = f"data={{kind: file, path: {rows}, held_out_path: {tmp_path / 'held.jsonl'}}}"
     (tmp_path / "held.jsonl").write_text(f'{{"prompt": "{"1" * 50}", "answer": "2"}}\n')
 
-    def found(*overrides: str) -> list[str]:
+    def problems_found(*overrides: str) -> list[str]:
         return reasons(distilled(None if tiny else model, teacher, data, *overrides))
 
-    assert found("rollout.max_new_tokens=54") == []
-    (reason,) = found("rollout.max_new_tokens=55")
+    assert problems_found("rollout.max_new_tokens=54") == []
+    (reason,) = problems_found("rollout.max_new_tokens=55")
     assert "reads 64 tokens, and the longest prompt (10) with a completion of 55 has 65" in reason
     assert "lower rollout.max_new_tokens to 54, or name a teacher" in reason
-    # what is longer than a row of training is not asked about
-    assert found("rollout.max_new_tokens=55", "learner.max_tokens_per_row=64") == []
-    (asked,) = found("rollout.max_new_tokens=20", "rollout.sampling=verbalized")
-    assert "the longest prompt (" in asked
+    # the learner does not ask the teacher about sequences that are longer than a training row
+    assert problems_found("rollout.max_new_tokens=55", "learner.max_tokens_per_row=64") == []
+    (problem,) = problems_found("rollout.max_new_tokens=20", "rollout.sampling=verbalized")
+    assert "the longest prompt (" in problem
 
 
-def test_a_teacher_that_nobody_asks_is_not_looked_at(model: Path, tmp_path: Path) -> None:
+def test_an_unused_teacher_is_not_checked(model: Path, tmp_path: Path) -> None:
     config = distilled(model, tmp_path / "nowhere", "algorithm.distillation=null")
     assert reasons(config) == []
 
 
-def test_a_run_that_distills_starts_a_teacher_and_tells_the_learner_where(model: Path, teacher: Path) -> None:
+def test_a_run_that_distills_starts_a_teacher_and_gives_the_learner_its_address(
+    model: Path, teacher: Path
+) -> None:
     specs = {spec.name: spec for spec in local_pods(distilled(model, teacher))}
     assert specs[TEACHER].command == (sys.executable, "-m", "slipstream.teacher")
     assert specs[TEACHER].start_seconds == 900
@@ -147,7 +151,7 @@ def test_a_run_that_distills_starts_a_teacher_and_tells_the_learner_where(model:
     assert without[LEARNER].needs == ("replay",)
 
 
-def test_validate_says_what_the_policy_learns_and_from_whom(
+def test_validate_prints_the_kind_of_distillation_and_its_teacher(
     model: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = dict(axis_rows(distilled(model, teacher, "algorithm.distillation={kind: mixed}")))
@@ -167,12 +171,12 @@ def test_validate_says_what_the_policy_learns_and_from_whom(
 
 
 @pytest.mark.parametrize(("weight", "warned"), [(0.0, False), (1.0, True)])
-def test_equal_rewards_are_warned_of_only_where_rewards_train(
+def test_equal_rewards_are_a_warning_only_if_rewards_train(
     model: Path, teacher: Path, tmp_path: Path, weight: float, warned: bool
 ) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     config = distilled(model, teacher, f"algorithm.distillation={{reward_weight: {weight}}}")
-    attention = RunWarnings(config, RunDirectory(tmp_path), [], say=said.append, history=History())
+    attention = RunWarnings(config, RunDirectory(tmp_path), [], say=lines.append, history=History())
     rows = [{"event": "step", "step": step, "unvaried_share": 1.0} for step in range(1, 60)]
     attention.look(rows, replay=None)
-    assert any("nothing is learned from those" in line for line in said) == warned
+    assert any("nothing is learned from those" in line for line in lines) == warned

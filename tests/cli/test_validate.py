@@ -1,4 +1,4 @@
-"""`slipstream validate`: what is found before anything starts, through the real command."""
+"""`slipstream validate` finds faults of a run before a process starts; tested through the real command."""
 
 import json
 import re
@@ -22,7 +22,7 @@ CHATTY = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}go"
 
 
 def make_model(folder: Path, **settings: Any) -> Path:
-    """A model directory as far as validate looks: words w0 … w9 are its tokens."""
+    """Write the files of a model that validate reads; its tokens are the words w0 … w9."""
     folder.mkdir()
     config = {"vocab_size": 10, "max_position_embeddings": 20, "eos_token_id": 1, **settings}
     (folder / "config.json").write_text(json.dumps(config))
@@ -40,7 +40,7 @@ def make_rows(file: Path, *prompts: str) -> Path:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """A valid configuration with a model of its own and rows of its own."""
+    """Write a valid configuration with its own model and rows."""
     model = make_model(tmp_path / "model")
     rows = make_rows(tmp_path / "rows.jsonl", *(f"w1 w2 w{i} {i}" for i in range(40)))
     file = tmp_path / "job.yaml"
@@ -103,7 +103,7 @@ def test_an_unknown_key_is_exit_status_2(job: Path, capsys: pytest.CaptureFixtur
         ("tokenizer.json", "has no tokenizer"),
     ],
 )
-def test_an_incomplete_model_is_named(
+def test_the_error_names_an_incomplete_model(
     job: Path, capsys: pytest.CaptureFixture[str], missing: str, reason: str
 ) -> None:
     (job.parent / "model" / missing).unlink()
@@ -111,14 +111,14 @@ def test_an_incomplete_model_is_named(
     assert reason in complaint(capsys, job)
 
 
-def test_weights_that_are_cut_off_are_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_names_an_incomplete_file_of_weights(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (job.parent / "model" / "model.safetensors").write_bytes(b"1234567")
 
     assert "model.safetensors is empty or cut off" in complaint(capsys, job)
 
 
 @pytest.mark.parametrize("damaged", ["", "{}", "[]", '{"weight_map": []}', '{"weight_map": {"a": 1}}'])
-def test_a_damaged_index_of_weights_is_named(
+def test_the_error_names_a_damaged_index_of_weights(
     job: Path, capsys: pytest.CaptureFixture[str], damaged: str
 ) -> None:
     model = job.parent / "model"
@@ -150,7 +150,7 @@ def test_messages_need_a_chat_template(job: Path, capsys: pytest.CaptureFixture[
         ({"answer": "2.5", "numbers": "3 8 1"}, "prompt rows.jsonl:40 has the answer '2.5'"),
     ],
 )
-def test_a_row_that_countdown_cannot_judge_is_named(
+def test_the_error_names_a_row_that_countdown_cannot_judge(
     job: Path, capsys: pytest.CaptureFixture[str], row: dict[str, str], reason: str
 ) -> None:
     good = [{"prompt": f"w1 {i}", "answer": 24, "numbers": [3, 8, i]} for i in range(39)]
@@ -163,20 +163,22 @@ def test_a_row_that_countdown_cannot_judge_is_named(
     assert reason in err
 
 
-def test_the_last_row_of_many_is_measured_too(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_of_many_rows_is_measured(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_rows(job.parent / "rows.jsonl", *(f"w1 {i}" for i in range(2000)), "w1 " * 17)
 
     assert "prompt rows.jsonl:2001 has 17 tokens" in complaint(capsys, job)
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
-def test_a_broken_model_file_is_named(job: Path, capsys: pytest.CaptureFixture[str], file: str) -> None:
+def test_the_error_names_a_broken_file_of_the_model(
+    job: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
     (job.parent / "model" / file).write_text("{ not json")
 
     assert f"{file} cannot be read" in complaint(capsys, job)
 
 
-def test_a_tokenizer_larger_than_the_model_does_not_match(
+def test_a_tokenizer_with_more_tokens_than_the_model_is_an_error(
     tmp_path: Path, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = make_model(tmp_path / "small", vocab_size=8)
@@ -186,7 +188,7 @@ def test_a_tokenizer_larger_than_the_model_does_not_match(
     assert "the tokenizer does not match the model: its token 'w9' has the id 9" in err
 
 
-def test_a_special_token_outside_the_vocabulary_is_named(
+def test_the_error_names_a_special_token_outside_of_the_vocabulary(
     tmp_path: Path, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = make_model(tmp_path / "odd", eos_token_id=[1, 12])
@@ -194,7 +196,9 @@ def test_a_special_token_outside_the_vocabulary_is_named(
     assert "eos_token_id of config.json is 12" in complaint(capsys, job, f"model.path={model}")
 
 
-def test_a_prompt_longer_than_the_context_is_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_names_a_prompt_longer_than_the_context(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = job.parent / "rows.jsonl"
     rows.write_text(rows.read_text() + json.dumps({"prompt": "w1 " * 17, "answer": "w1"}) + "\n")
 
@@ -205,7 +209,7 @@ def test_a_prompt_longer_than_the_context_is_named(job: Path, capsys: pytest.Cap
     assert "lower it to 3" in err
 
 
-def test_an_answer_that_would_not_fit_into_a_row_of_training_is_named(
+def test_the_error_names_a_completion_that_does_not_fit_into_a_training_row(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = job.parent / "rows.jsonl"
@@ -229,7 +233,7 @@ def test_the_chat_template_counts_for_the_context(job: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("stops", "seen"), [(None, True), ({"eos_token_id": [1, 11]}, False), ({"eos_token_id": 1}, True)]
 )
-def test_a_chat_template_whose_end_of_turn_does_not_stop_generation_is_remarked_on(
+def test_an_end_of_turn_that_does_not_stop_generation_is_a_note(
     job: Path, capsys: pytest.CaptureFixture[str], stops: dict[str, Any] | None, seen: bool
 ) -> None:
     model = job.with_name("model")
@@ -251,7 +255,9 @@ def test_a_chat_template_whose_end_of_turn_does_not_stop_generation_is_remarked_
     assert ("ends a turn with <end>, and generation does not stop there" in capsys.readouterr().out) is seen
 
 
-def test_a_malformed_row_is_named_by_file_and_line(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_a_malformed_row_has_file_and_line(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = job.parent / "rows.jsonl"
     rows.write_text(rows.read_text() + '{"prompt": "w1"}\n')
 
@@ -261,7 +267,7 @@ def test_a_malformed_row_is_named_by_file_and_line(job: Path, capsys: pytest.Cap
     assert "answer" in err
 
 
-def test_the_tiny_model_takes_printable_ascii_only(
+def test_the_tiny_model_accepts_only_printable_ascii(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = make_rows(tmp_path / "rows.jsonl", *(f"{i} é" for i in range(40)))
@@ -271,7 +277,7 @@ def test_the_tiny_model_takes_printable_ascii_only(
     assert "has 'é', and the tiny model knows printable ASCII only" in complaint(capsys, file)
 
 
-def test_the_tiny_model_counts_a_token_a_character(
+def test_the_tiny_model_has_one_token_per_character(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "job.yaml"
@@ -282,7 +288,7 @@ def test_the_tiny_model_counts_a_token_a_character(
     assert "has 10 tokens" in complaint(capsys, file)
 
 
-def test_a_port_in_use_is_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_names_a_port_in_use(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -301,7 +307,7 @@ def test_a_port_in_use_is_named(job: Path, capsys: pytest.CaptureFixture[str]) -
         ("redis://:secret@127.0.0.1:many", "127.0.0.1:many"),
     ],
 )
-def test_a_redis_that_does_not_answer_is_named_without_its_password(
+def test_the_error_names_a_redis_that_does_not_answer_without_its_password(
     job: Path, capsys: pytest.CaptureFixture[str], url: str, place: str
 ) -> None:
     err = complaint(capsys, job, f"replay.redis_url='{url}'")
@@ -319,7 +325,7 @@ def test_too_few_held_out_prompts_are_a_note(job: Path, capsys: pytest.CaptureFi
     assert re.search(rf"completions per evaluation +{4 * int(held_out[1])}\n", out)
 
 
-def test_run_refuses_what_validate_refuses(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_refuses_a_run_that_validate_refuses(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(job), "--set", "rollout.group_size=1"]) == 2
 
     assert "every advantage would be 0" in capsys.readouterr().err
@@ -334,7 +340,7 @@ def test_run_refuses_what_validate_refuses(job: Path, capsys: pytest.CaptureFixt
         ("algorithm.reference.path=none", "algorithm.reference.path: none (in {}) has no config.json"),
     ],
 )
-def test_a_relative_path_is_named_with_the_folder_that_was_searched(
+def test_the_error_of_a_relative_path_has_the_folder_that_was_searched(
     job: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -345,12 +351,14 @@ def test_a_relative_path_is_named_with_the_folder_that_was_searched(
     assert complaint_of.format(job.parent) in complaint(capsys, job, override)
 
 
-def test_a_missing_configuration_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_configuration_is_an_error_of_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["validate", str(tmp_path / "none.yaml")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_an_option_with_values_gives_a_following_config_back(
+def test_a_configuration_after_an_option_of_several_values_is_recognized(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", "--set", "seed=3", str(job)]) == 0
@@ -381,12 +389,12 @@ def test_the_resolved_axes_are_printed(job: Path, capsys: pytest.CaptureFixture[
         assert re.search(rf"^  {axis} +{text}", out, re.MULTILINE), (axis, out)
 
 
-def test_rewards_by_step_are_named_beside_the_advantage() -> None:
+def test_rewards_by_step_are_printed_with_the_advantage() -> None:
     config = parse_config({}, ["algorithm.preset=grpo", "algorithm.supervision=process"])
     assert dict(axis_rows(config))["advantage"] == "grpo (ddof 1, epsilon 1e-06), from rewards by step"
 
 
-def test_a_trust_region_is_not_called_a_band(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trust_region_is_not_printed_as_a_band(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(job), "--set", "algorithm.preset=dppo_kl"]) == 0
 
     out = capsys.readouterr().out
@@ -395,7 +403,7 @@ def test_a_trust_region_is_not_called_a_band(job: Path, capsys: pytest.CaptureFi
     assert "band of the ratio" not in out
 
 
-def test_top_logprobs_are_shown_with_their_size_and_refused_beyond_the_vocabulary(
+def test_top_logprobs_are_printed_with_their_size_and_refused_beyond_the_vocabulary(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", str(job), "--set", "algorithm.preset=dppo_tv"]) == 0
@@ -414,7 +422,7 @@ def test_top_logprobs_are_shown_with_their_size_and_refused_beyond_the_vocabular
     assert f"algorithm.objective.top_k: is {size + 1}, and the model has {size} tokens" in more
 
 
-def test_verbalized_sampling_is_remarked_on_where_it_cannot_work(
+def test_verbalized_sampling_that_cannot_work_is_a_note(
     job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = ["--set", "evaluation.sampling=verbalized"]
@@ -435,26 +443,26 @@ def test_verbalized_sampling_is_remarked_on_where_it_cannot_work(
     assert "note:" not in capsys.readouterr().out
 
 
-def test_verbalized_training_has_to_fit_a_row_of_training(
+def test_a_prompt_of_verbalized_sampling_has_to_fit_into_a_training_row(
     job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     large = make_model(tmp_path / "large", max_position_embeddings=500)
     wanted = ["evaluation.sampling=verbalized", "rollout.sampling=verbalized", "rollout.max_new_tokens=200"]
-    whole = [*wanted, f"model.path={large}"]
-    assert main(["validate", str(job), "--set", *whole]) == 0
+    with_model = [*wanted, f"model.path={large}"]
+    assert main(["validate", str(job), "--set", *with_model]) == 0
     assert "note:" not in capsys.readouterr().out
-    err = complaint(capsys, job, *whole, "learner.max_tokens_per_row=220")
+    err = complaint(capsys, job, *with_model, "learner.max_tokens_per_row=220")
     assert "learner.max_tokens_per_row: is 220, and a prompt with the instruction of rollout.sampling" in err
     longest = int(re.search(r"of 200 has (\d+) tokens: it would be left out of training", err)[1])
-    assert main(["validate", str(job), "--set", *whole, f"learner.max_tokens_per_row={longest}"]) == 0
+    assert main(["validate", str(job), "--set", *with_model, f"learner.max_tokens_per_row={longest}"]) == 0
     capsys.readouterr()
     small = complaint(capsys, job, *wanted, "rollout.max_new_tokens=4")
     assert "rollout.sampling: is verbalized: a prompt with its instruction has" in small
-    assert main(["validate", str(job), "--set", *whole, "rollout.max_new_tokens=4"]) == 0
+    assert main(["validate", str(job), "--set", *with_model, "rollout.max_new_tokens=4"]) == 0
     assert "candidates (rollout.candidates)" in capsys.readouterr().out
 
 
-def test_what_became_of_telescopes_keys_is_printed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_translation_of_telescopes_keys_is_printed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = "algorithm.telescope={algorithm: gspo, clip_low: 0.4, number_of_minibatches: 4}"
     assert main(["validate", str(job), "--set", keys]) == 0
 
@@ -467,7 +475,7 @@ def test_what_became_of_telescopes_keys_is_printed(job: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("wanted", ["algorithm.preset=rspo", "learner.replay_experts=true"])
-def test_what_needs_experts_is_refused_on_a_dense_model(
+def test_settings_of_experts_are_refused_for_a_dense_model(
     job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: str
 ) -> None:
     dense = complaint(capsys, job, wanted)
@@ -477,18 +485,18 @@ def test_what_needs_experts_is_refused_on_a_dense_model(
     assert main(["validate", str(job), "--set", wanted, "--set", f"model.path={experts}"]) == 0
 
 
-def test_a_reference_that_is_not_there_is_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_names_a_missing_reference_model(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     err = complaint(capsys, job, "algorithm.kl.coefficient=0.1", "algorithm.reference.path=/no/model")
 
     assert "algorithm.reference.path: /no/model has no config.json" in err
 
 
-def test_a_layer_that_the_model_has_not_gets_no_adapter(
+def test_an_adapter_for_a_layer_that_the_model_lacks_is_an_error(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = make_model(job.parent / "layers")
     layers = {"a.q_proj.weight": (4, 4), "a.up_proj.weight": (8, 4), "a.norm.weight": (4,)}
-    head = {"lm_head.weight": (10, 4)}  # as many rows as make_model has words
+    head = {"lm_head.weight": (10, 4)}  # one row for each word of make_model
     tensors = {name: numpy.zeros(shape, numpy.float32) for name, shape in {**layers, **head}.items()}
     save_file(tensors, model / "model.safetensors")
     wanted = (f"model.path={model}", "learner.lora.target_modules=[q_proj, norm, lm_head, a.up_proj]")
@@ -501,13 +509,15 @@ def test_a_layer_that_the_model_has_not_gets_no_adapter(
     tiny = ("model={tiny: {max_tokens: 64}}", "data={kind: addition}", "learner.lora.target_modules=[wq]")
     assert "names `wq`" in complaint(capsys, job, *tiny)
     capsys.readouterr()
-    assert main(["validate", str(job), "--set", "learner.lora.target_modules=[q_proj]"]) == 0  # no header
+    assert (
+        main(["validate", str(job), "--set", "learner.lora.target_modules=[q_proj]"]) == 0
+    )  # a file without a header is not checked
 
 
-def test_a_missing_package_of_the_data_is_said_with_the_command_that_installs_it(
+def test_the_error_of_a_missing_package_has_the_command_that_installs_it(
     job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    puzzles.cache_clear()  # another test of this process may have made the same puzzles
+    puzzles.cache_clear()  # an earlier test may have cached the same puzzles
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     err = complaint(capsys, job, "data={kind: reasoning_gym, task: leg_counting}")
     assert (
@@ -516,7 +526,7 @@ def test_a_missing_package_of_the_data_is_said_with_the_command_that_installs_it
     ) in err
 
 
-def test_an_evaluation_by_default_that_no_reward_is_named_for_is_said_with_the_reward_to_set(
+def test_the_error_of_a_default_evaluation_without_its_reward_names_the_reward_to_set(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     err = complaint(capsys, job, "rewards=[{name: mine, kind: numeric_match}]")
@@ -526,14 +536,14 @@ def test_an_evaluation_by_default_that_no_reward_is_named_for_is_said_with_the_r
     ) in err
 
 
-def test_the_help_keeps_the_capitals_of_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_has_names_with_their_capitals(capsys: pytest.CaptureFixture[str]) -> None:
     for command, name in (("doctor", "GPUs"), ("export", "Hugging Face"), ("cluster", "Kubernetes")):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         assert name in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_directory_has_no_revisions(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_revision_of_a_local_directory_is_an_error(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = make_model(job.parent / "here")
     err = complaint(capsys, job, f"model.path={model}", "model.revision=v9")
     assert "model.revision: is v9, and model.path is a directory, which has no revisions; leave it out" in err

@@ -1,4 +1,4 @@
-"""`slipstream validate RUN --values VALUES`: what the pods of a release would find."""
+"""`slipstream validate RUN --values VALUES` checks a run as the pods of a release would."""
 
 import json
 import struct
@@ -29,7 +29,7 @@ PARAMETERS = 1_000_000_000
 
 
 class Job:
-    """A run and its values as files, and what the command says of them."""
+    """A run and its values as files, and the output of the command for them."""
 
     def __init__(self, folder: Path, capsys: Output) -> None:
         self.folder, self._capsys = folder, capsys
@@ -58,7 +58,7 @@ def job(tmp_path: Path, capsys: Output) -> Job:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> list[str]:
-    """The options that name copies of both volumes here."""
+    """Return the options that name local copies of both volumes."""
     (tmp_path / "models").mkdir()
     make_model(tmp_path / "models" / "policy", max_position_embeddings=64)
     (tmp_path / "prompts").mkdir()
@@ -66,7 +66,7 @@ def mounted(tmp_path: Path) -> list[str]:
     return ["--models", str(tmp_path / "models"), "--data", str(tmp_path / "prompts")]
 
 
-def test_files_that_only_the_cluster_has_are_not_looked_for(job: Job) -> None:
+def test_files_that_only_the_cluster_has_are_not_checked(job: Job) -> None:
     out = job.validate()
     assert "my.yaml with " in out
     assert " is valid\n" in out
@@ -74,7 +74,7 @@ def test_files_that_only_the_cluster_has_are_not_looked_for(job: Job) -> None:
     assert "`--data DIR` names a copy of /data here" in out
 
 
-def test_copies_that_are_here_are_looked_at_in_their_place(job: Job, mounted: list[str]) -> None:
+def test_local_copies_of_volumes_are_checked_in_their_place(job: Job, mounted: list[str]) -> None:
     assert "was not looked at" not in job.validate(*mounted)
     long = {**RUN, "rollout": {"max_new_tokens": 100}}
     assert "that is more than the model's context of 64" in job.refused(*mounted, run=long)
@@ -82,16 +82,16 @@ def test_copies_that_are_here_are_looked_at_in_their_place(job: Job, mounted: li
     assert "is not a directory" in job.refused("--models", "nowhere")
 
 
-def test_the_context_is_the_one_that_the_pods_take(job: Job, mounted: list[str]) -> None:
-    """They do not measure the prompts: a row of training is the bound, and the model's context."""
+def test_the_context_is_the_one_that_the_pods_use(job: Job, mounted: list[str]) -> None:
+    """Pods do not measure prompts: the limits are a training row and the context of the model."""
     row = "engine context                     {} tokens of the model's 64"
     assert row.format(48) in job.validate(*mounted, run={**RUN, "learner": {"max_tokens_per_row": 48}})
     assert row.format(64) in job.validate(*mounted)
-    given = {**RUN, "rollout": {"max_new_tokens": 4, "context_tokens": 32}}
-    assert row.format(32) in job.validate(*mounted, run=given)
+    run_tree = {**RUN, "rollout": {"max_new_tokens": 4, "context_tokens": 32}}
+    assert row.format(32) in job.validate(*mounted, run=run_tree)
 
 
-def test_an_option_beyond_the_context_of_a_model_that_is_not_here_is_a_note(
+def test_an_option_beyond_the_context_of_a_model_without_a_local_copy_is_a_note(
     job: Job, mounted: list[str]
 ) -> None:
     tokens = {"enable_chunked_prefill": False, "max_num_batched_tokens": 300}
@@ -100,7 +100,7 @@ def test_an_option_beyond_the_context_of_a_model_that_is_not_here_is_a_note(
     assert "max_num_batched_tokens" not in job.validate(*mounted, run=run)
 
 
-def test_ranks_are_those_of_the_values(job: Job) -> None:
+def test_the_number_of_ranks_is_that_of_the_values(job: Job) -> None:
     assert "learner ranks                      8" in job.validate(
         "--set", "learner.gpu.count=4,learner.nodes=2,learner.checkpoints.accessModes={ReadWriteMany}"
     )
@@ -125,7 +125,7 @@ def test_an_option_of_a_release_without_values_is_refused(option: str, job: Job,
 
 
 def with_size(folder: Path, parameters: int) -> None:
-    """Make the model as large as its header says; the file is sparse."""
+    """Write a sparse file of weights with a number of parameters."""
     size = 4 * parameters
     header = json.dumps(
         {"model.norm.weight": {"dtype": "F32", "shape": [parameters], "data_offsets": [0, size]}}
@@ -136,7 +136,7 @@ def with_size(folder: Path, parameters: int) -> None:
 
 
 def test_a_learner_without_memory_for_its_ranks_is_refused(job: Job, mounted: list[str]) -> None:
-    """On CPUs: 4 + 4 + 8 bytes a parameter, and 4 to publish."""
+    """On CPUs a parameter needs 4 + 4 + 8 bytes, and 4 more for publication."""
     with_size(job.folder, PARAMETERS)
     small = {**VALUES, **CPU, "learner": {"gpu": {"count": 0}, "resources": limits("18Gi")}}
     err = job.refused(*mounted, values=small)
@@ -156,7 +156,7 @@ def test_with_gpus_the_memory_is_that_of_the_published_weights(job: Job, mounted
 
 
 def test_a_claim_that_is_too_small_for_its_checkpoints_is_refused(job: Job, mounted: list[str]) -> None:
-    """Three of 12 bytes a parameter: 33.5 GiB."""
+    """Three checkpoints of 12 bytes a parameter are 33.5 GiB."""
     with_size(job.folder, PARAMETERS)
     err = job.refused(*mounted, "--set", "learner.checkpoints.size=33Gi")
     assert "values learner.checkpoints.size: is 33.0 GiB, and 3 checkpoints" in err
@@ -217,17 +217,19 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("run", "values", "said"), CASES, ids=[case[2].split(":")[0] for case in CASES])
-def test_what_run_and_values_disagree_on_is_refused(job: Job, run: Any, values: Any, said: str) -> None:
-    assert said in job.refused(run={**RUN, **run}, values={**VALUES, **values})
+@pytest.mark.parametrize(("run", "values", "message"), CASES, ids=[case[2].split(":")[0] for case in CASES])
+def test_a_contradiction_between_run_and_values_is_an_error(
+    job: Job, run: Any, values: Any, message: str
+) -> None:
+    assert message in job.refused(run={**RUN, **run}, values={**VALUES, **values})
 
 
-def test_data_of_the_hub_is_read_where_no_policy_forbids_it(job: Job) -> None:
+def test_data_of_the_hub_is_allowed_without_a_network_policy(job: Job) -> None:
     run = {**RUN, "data": {"kind": "hub", "id": "org/sums"}}
     assert "replay reads it in the cluster" in job.validate("--set", "network.policies=false", run=run)
 
 
-def test_a_redis_that_all_admitted_groups_could_fill_is_remarked_on(job: Job) -> None:
+def test_a_redis_too_small_for_all_admitted_groups_is_a_note(job: Job) -> None:
     out = job.validate("--set", "redis.maxMemoryMiB=64", run={**RUN, "rollout": {"max_new_tokens": 16384}})
     assert "note: values redis.maxMemoryMiB: is 64, and 192 groups that are admitted may hold " in out
 
@@ -250,7 +252,7 @@ def test_fewer_groups_than_places_is_a_note(job: Job, scaling: dict[str, Any], w
     assert "actor.replicas" not in job.validate(run=run, values={**values, "actor": {"replicas": workers}})
 
 
-def test_reward_functions_that_go_along_with_the_release_are_tried(job: Job, mounted: list[str]) -> None:
+def test_reward_functions_in_the_values_are_tried(job: Job, mounted: list[str]) -> None:
     run = {**RUN, **MINE, "rewards": [{"kind": "custom", "name": "mine", "function": "mine:brevity"}]}
     file = job.folder / "mine.py"
     option = ["--set-file", rf"verifier.code.mine\.py={file}"]
@@ -264,12 +266,12 @@ def test_reward_functions_that_go_along_with_the_release_are_tried(job: Job, mou
     )
 
 
-def test_a_reward_that_only_the_image_of_the_verifier_has_is_not_tried(job: Job) -> None:
+def test_a_reward_that_only_the_verifiers_image_has_is_not_tried(job: Job) -> None:
     run = {**RUN, **MINE, "rewards": [{"kind": "custom", "name": "mine", "function": "theirs:brevity"}]}
     assert "theirs" not in job.validate("--set", "verifier.image.repository=mine/verifier", run=run)
 
 
-def test_the_models_of_the_verifier_are_not_looked_for(job: Job) -> None:
+def test_the_models_of_the_verifier_are_not_checked(job: Job) -> None:
     run = {**RUN, **MINE, "rewards": [{"kind": "reward_model", "name": "mine", "path": "/models/reward"}]}
     values = {**VALUES, "verifier": VERIFIER}
     assert "/models/reward" not in job.validate(run=run, values=values)
@@ -310,11 +312,11 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("run", "values", "said"), REFUSED, ids=[case[2] for case in REFUSED])
-def test_what_helm_refuses_of_a_run_and_its_values_is_refused(
-    job: Job, run: Any, values: Any, said: str
+@pytest.mark.parametrize(("run", "values", "message"), REFUSED, ids=[case[2] for case in REFUSED])
+def test_a_run_and_values_that_helm_refuses_are_refused(
+    job: Job, run: Any, values: Any, message: str
 ) -> None:
-    assert said in job.refused(run={**RUN, **run}, values={**VALUES, **values})
+    assert message in job.refused(run={**RUN, **run}, values={**VALUES, **values})
 
 
 @pytest.mark.parametrize(
@@ -326,8 +328,8 @@ def test_what_helm_refuses_of_a_run_and_its_values_is_refused(
         *("rollout.spot", "redis.external", "teacher.gpu", "teacher.models", "autoscaling"),
     ],
 )
-def test_a_null_that_takes_a_needed_value_away_is_named(job: Job, key: str) -> None:
-    """By the chart's schema, which knows sections, or else by the reader of the values."""
+def test_the_error_names_a_null_that_removes_a_required_value(job: Job, key: str) -> None:
+    """Either the schema of the chart or the reader of the values reports it."""
     run = {**RUN, "data": {"kind": "reasoning_gym", "task": "leg_counting"}} if key == "replay.image" else RUN
     section, _, name = key.rpartition(".")
     refused = job.refused("--set", f"{key}=null", run=run)
@@ -347,14 +349,14 @@ def test_a_null_that_helm_installs_is_valid(job: Job, key: str) -> None:
     assert " is valid" in job.validate("--set", f"{key}=null")
 
 
-def test_a_key_that_stands_twice_in_a_file_of_values_is_refused(job: Job, capsys: Output) -> None:
+def test_a_duplicate_key_in_a_file_of_values_is_refused(job: Job, capsys: Output) -> None:
     file = job.folder / "twice.yaml"
     file.write_text("image: {registry: a}\nredis: {}\nimage: {registry: b}\n", encoding="utf-8")
     assert main(["validate", str(job.write("my.yaml", RUN)), "--values", str(file)]) == 2
     assert "twice.yaml: line 3: `image` stands here again, after line 1; keep one" in capsys.readouterr().err
 
 
-def test_in_a_pod_a_part_of_the_values_is_enough(job: Job) -> None:
+def test_a_pod_needs_only_a_part_of_the_values(job: Job) -> None:
     part = {key: value for key, value in VALUES.items() if key != "redis"}
     assert "redis.auth.existingSecret" in job.refused(values=part)
     assert " is valid" in job.validate("--installed", values=part)

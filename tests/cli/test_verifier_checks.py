@@ -1,4 +1,4 @@
-"""What the verifier would refuse to start with, found when the run is validated."""
+"""Settings with which the verifier would not start are found when the run is validated."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ NOWHERE = "/nowhere/at/all"
 
 
 @pytest.mark.parametrize(
-    ("reward", "key", "reason", "here"),
+    ("reward", "key", "reason", "on_this_machine"),
     [
         ({"name": "reward_model", "path": NOWHERE}, "rewards.0.path", "has no config.json", True),
         ({**JUDGE, "api_key_file": NOWHERE}, "rewards.0.api_key_file", "cannot be read", True),
@@ -31,34 +31,34 @@ NOWHERE = "/nowhere/at/all"
         ),
     ],
 )
-def test_a_reward_that_cannot_be_made_is_refused(
-    reward: dict[str, Any], key: str, reason: str, here: bool
+def test_a_reward_that_cannot_be_created_is_refused(
+    reward: dict[str, Any], key: str, reason: str, on_this_machine: bool
 ) -> None:
     (refusal,) = refusals(parse_config({"rewards": [reward]}))
-    assert (refusal["key"], refusal["here"]) == (key, here)
+    assert (refusal["key"], refusal["here"]) == (key, on_this_machine)
     assert reason in refusal["reason"]
 
 
-def test_rewards_that_can_be_made_are_not_refused() -> None:
+def test_rewards_that_can_be_created_are_not_refused() -> None:
     rewards = [{"name": "exact_match"}, {"name": "math"}, JUDGE, {"name": "json_schema", "schema_field": "s"}]
     assert list(refusals(parse_config({"rewards": rewards}))) == []
 
 
-def test_too_few_walls_around_programs_are_told() -> None:
-    async def bare() -> Report:
+def test_missing_isolation_of_programs_is_reported() -> None:
+    async def without_seccomp() -> Report:
         return Report(active=("rlimits", "landlock"), missing={"seccomp": "the kernel has none"})
 
-    (refusal,) = refusals(parse_config({"rewards": [{"name": "code_tests"}]}), bare)
+    (refusal,) = refusals(parse_config({"rewards": [{"name": "code_tests"}]}), without_seccomp)
     assert (refusal["key"], refusal["here"]) == ("verifier.isolation.require", True)
     assert refusal["reason"].startswith("not on this machine: seccomp (the kernel has none)")
 
 
-def test_too_little_room_for_programs_is_told() -> None:
-    async def walls() -> Report:
+def test_too_little_memory_for_programs_is_reported() -> None:
+    async def isolated() -> Report:
         return Report(active=("rlimits", "seccomp", "landlock"))
 
     tree = {"rewards": [{"name": "code_tests", "memory_mib": 65_536}], "verifier": {"workers": 1024}}
-    (refusal,) = refusals(parse_config(tree), walls)
+    (refusal,) = refusals(parse_config(tree), isolated)
     assert (refusal["key"], refusal["here"]) == ("verifier.workers", True)
     assert refusal["reason"].startswith("1024 programs at a time of 65536 MiB need")
 
@@ -68,26 +68,26 @@ MIXED = {"kind": "mixture", "of": [{"kind": "addition"}, {"kind": "sort_digits",
 """Only its second source has the tool."""
 
 
-def test_the_tool_python_needs_the_walls_and_the_room_of_its_programs() -> None:
-    async def bare() -> Report:
+def test_the_tool_python_needs_isolation_and_memory_for_its_programs() -> None:
+    async def without_seccomp() -> Report:
         return Report(active=("rlimits", "landlock"), missing={"seccomp": "the kernel has none"})
 
-    async def walls() -> Report:
+    async def isolated() -> Report:
         return Report(active=("rlimits", "seccomp", "landlock"))
 
     for data in ({"kind": "addition", "environment": TOOLS}, MIXED):
         tree = {"data": data, "verifier": {"workers": 1024}}
-        (wall,) = refusals(parse_config(tree), bare)
-        assert wall["key"] == "verifier.isolation.require"
-        (room,) = refusals(parse_config(tree), walls)
-        assert room["reason"].startswith("1024 programs at a time of 65536 MiB need")
+        (isolation,) = refusals(parse_config(tree), without_seccomp)
+        assert isolation["key"] == "verifier.isolation.require"
+        (memory,) = refusals(parse_config(tree), isolated)
+        assert memory["reason"].startswith("1024 programs at a time of 65536 MiB need")
 
 
-def test_validation_asks_the_verifier_about_the_tool_python_alone() -> None:
-    asked: list[str] = []
+def test_validation_checks_the_verifier_also_if_only_the_tool_python_needs_it() -> None:
+    requests: list[str] = []
 
     def ask(request: str) -> dict[str, Any]:
-        asked.append(request)
+        requests.append(request)
         return {
             "refusals": [{"key": "verifier.workers", "reason": "too many", "here": True}],
             "unread": {},
@@ -97,10 +97,10 @@ def test_validation_asks_the_verifier_about_the_tool_python_alone() -> None:
     for number, data in enumerate([{"kind": "addition", "environment": TOOLS}, MIXED], start=1):
         config = parse_config({"data": data})
         (problem,) = check_verifier(config, if_missing="note", ask=ask)
-        assert (problem.key, len(asked)) == ("verifier.workers", number)
+        assert (problem.key, len(requests)) == ("verifier.workers", number)
 
 
-def test_a_ground_truth_that_only_the_parser_rejects_is_named_with_its_prompt() -> None:
+def test_the_error_of_a_ground_truth_that_the_parser_rejects_names_its_prompt() -> None:
     truths = {"p1": "\\frac{1}{2}", "p2": "x +", "p3": "12"}
     bad, left = unread("math", [(prompt, truth, {}) for prompt, truth in truths.items()])
     assert [prompt for prompt, _ in bad] == ["p2"]
@@ -108,7 +108,7 @@ def test_a_ground_truth_that_only_the_parser_rejects_is_named_with_its_prompt() 
     assert left == 0
 
 
-def test_tests_that_cannot_be_had_are_named_with_their_prompt() -> None:
+def test_the_error_of_invalid_tests_names_their_prompt() -> None:
     tests = {
         "p1": '["assert f(1) == 2"]',
         "p2": "[]",
@@ -122,7 +122,7 @@ def test_tests_that_cannot_be_had_are_named_with_their_prompt() -> None:
     assert left == 0
 
 
-def test_truths_for_which_there_is_no_time_are_counted() -> None:
+def test_ground_truths_that_are_not_parsed_in_time_are_counted() -> None:
     assert unread("math", [("p1", "x +", {}), ("p2", "12", {})], seconds=-1.0) == ([], 2)
 
 
@@ -133,7 +133,7 @@ def a_run(folder: Path, *truths: str, rewards: list[dict[str, Any]]) -> dict[str
     return {"rewards": rewards, "data": data}
 
 
-def test_validation_asks_the_verifier_about_rewards_and_ground_truths(tmp_path: Path) -> None:
+def test_validation_checks_rewards_and_ground_truths_with_the_verifier(tmp_path: Path) -> None:
     rewards: list[dict[str, Any]] = [
         {"name": "math"},
         {"name": "reward_model", "path": NOWHERE},
@@ -144,18 +144,18 @@ def test_validation_asks_the_verifier_about_rewards_and_ground_truths(tmp_path: 
     assert (lacking.key, lacking.severity) == ("rewards.1.path", "note")
     assert (truth.key, truth.severity) == ("data", "error")
     assert "prompt rows.jsonl:1 has the answer 'x +'" in truth.reason
-    assert "9^" not in truth.reason  # refused before the parser runs
+    assert "9^" not in truth.reason  # a limit refuses it before the parser runs
     assert "has tests that cannot be had: field `tests`: 0 tests" in tests.reason
     assert "and 8 more; the reward `code_tests` cannot judge them" in tests.reason
     assert [problem.severity for problem in check_verifier(config, if_missing="error")] == ["error"] * 3
 
 
-def test_cheap_rewards_need_no_process() -> None:
-    def ask(asked: str) -> dict[str, Any]:
-        raise AssertionError(asked)
+def test_simple_rewards_are_checked_without_a_process() -> None:
+    def ask(request: str) -> dict[str, Any]:
+        raise AssertionError(request)
 
     rewards = [{"name": "exact_match"}, {"name": "format", "pattern": "a"}]
-    found: list[Problem] = list(
+    problems: list[Problem] = list(
         check_verifier(parse_config({"rewards": rewards}), if_missing="error", ask=ask)
     )
-    assert found == []
+    assert problems == []

@@ -1,4 +1,4 @@
-"""`slipstream warmup` over a fake cold start, and where its results are kept."""
+"""`slipstream warmup` with a fake cold start, and the cache of its results."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from slipstream.config import parse_config
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_pod.py")), "warmup")
 
 
-def test_the_cache_tells_apart_what_makes_another_model() -> None:
+def test_the_cache_key_has_every_setting_that_changes_the_model() -> None:
     base = parse_config({"warmup": {}})
     others = [
         "seed=1",
@@ -22,13 +22,13 @@ def test_the_cache_tells_apart_what_makes_another_model() -> None:
         "data={kind: addition, digits: 3}",
     ]
     tree = {"warmup": {}, "model": {"tiny": {}}}
-    found = {cached_model(base), *(cached_model(parse_config(tree, [other])) for other in others)}
+    directories = {cached_model(base), *(cached_model(parse_config(tree, [other])) for other in others)}
 
-    assert len(found) == 6
+    assert len(directories) == 6
     assert cached_model(parse_config({"warmup": {}}, ["learner.steps=3", "name=x"])) == cached_model(base)
 
 
-def test_the_cache_tells_apart_held_out_rows_that_were_changed(tmp_path: Path) -> None:
+def test_the_cache_key_changes_with_the_held_out_rows(tmp_path: Path) -> None:
     rows, held_out = tmp_path / "rows.jsonl", tmp_path / "held_out.jsonl"
     rows.write_text("1\n")
     held_out.write_text("1\n")
@@ -39,7 +39,7 @@ def test_the_cache_tells_apart_held_out_rows_that_were_changed(tmp_path: Path) -
     assert cached_model(config) != before
 
 
-def test_a_tiny_model_without_warmup_is_made_and_not_trained() -> None:
+def test_a_tiny_model_without_warmup_is_created_and_not_trained() -> None:
     config = parse_config({})
 
     assert needs_cold_start(config)
@@ -47,7 +47,9 @@ def test_a_tiny_model_without_warmup_is_made_and_not_trained() -> None:
     assert not needs_cold_start(warmed(config, Path("/m")))
 
 
-def test_output_gets_the_model_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_model_is_written_to_the_output_and_its_path_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "model"
     config = warmup_config(None, [], model=None, data=None, steps=100)
 
@@ -60,7 +62,7 @@ def test_output_gets_the_model_and_says_where(tmp_path: Path, capsys: pytest.Cap
     assert "accuracy 0.340" in out
 
 
-def test_the_second_time_it_is_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_warmup_uses_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = warmup_config(None, [f"warmup.cache_dir={tmp_path}"], model=None, data=None, steps=50)
     warmup_command(config, output=None, command=FAKE)
     capsys.readouterr()
@@ -69,7 +71,7 @@ def test_the_second_time_it_is_cached(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "(cached)" in capsys.readouterr().out
 
 
-def test_any_model_and_any_rows_take_their_places(tmp_path: Path) -> None:
+def test_a_warmup_works_with_any_model_and_any_rows(tmp_path: Path) -> None:
     config = warmup_config(None, [], model=tmp_path / "m: odd", data=tmp_path / "r.jsonl", steps=None)
 
     assert config.model.path == tmp_path / "m: odd"
@@ -80,20 +82,20 @@ def test_any_model_and_any_rows_take_their_places(tmp_path: Path) -> None:
     assert config.warmup.learning_rate_of(config.model) == 1e-5
 
 
-def test_the_tiny_models_defaults_are_its_own_and_part_of_the_cache_key() -> None:
+def test_the_defaults_of_the_tiny_model_are_part_of_the_cache_key() -> None:
     tree = {"model": {"tiny": {}}, "warmup": {}}
     spelled_out = {"model": {"tiny": {}}, "warmup": {"batch_size": 128, "learning_rate": 1e-3}}
     assert cached_model(parse_config(tree)) == cached_model(parse_config(spelled_out))
 
 
-def test_what_is_done_beside_the_steps_is_said_and_counted_every_few_seconds() -> None:
-    said: list[str] = []
-    progress = Progress(said.append, "cold start")
+def test_phases_other_than_steps_are_printed_and_counted_every_few_seconds() -> None:
+    lines: list[str] = []
+    progress = Progress(lines.append, "cold start")
     counted = [{"phase": "measuring, prompt", "done_of_phase": i, "of_phase": 200} for i in range(1, 201)]
     progress.show([{"phase": "loading m"}, *counted, {"phase": "writing"}])
     progress.show([{"step": 3, "steps": 3, "loss": 1.25, "seconds_left": 0.0}])
 
-    assert said == [
+    assert lines == [
         "cold start: loading m",
         "cold start: measuring, prompt 200/200",
         "cold start: writing",
@@ -101,7 +103,7 @@ def test_what_is_done_beside_the_steps_is_said_and_counted_every_few_seconds() -
     ]
 
 
-def test_a_missing_model_and_an_output_in_use_are_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_model_or_an_output_in_use(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     config = warmup_config(None, [], model=Path("/no/model"), data=None, steps=None)
 

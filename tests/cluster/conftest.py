@@ -1,4 +1,4 @@
-"""A cluster with one release, and the command that looks at it with no more than the Role's rights."""
+"""A fake cluster with one release, and `slipstream cluster` with the rights of the chart's Role."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def cluster() -> Iterator[FakeKubernetes]:
 
 @pytest.fixture
 def command(cluster: FakeKubernetes, tmp_path: Path) -> Command:
-    """`command("status", "--json")` runs `slipstream cluster status --json`; its exit status."""
+    """Return a function that runs `slipstream cluster`: `command("status", "--json")` is its exit status."""
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig(cluster), encoding="utf-8")
 

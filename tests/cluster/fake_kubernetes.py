@@ -1,7 +1,7 @@
-"""A Kubernetes API server of a few objects, on loopback, as the real client meets it: HTTP and WebSocket.
+"""A small Kubernetes API server on loopback, for the real client: HTTP and WebSocket.
 
-It checks the token and the rights of each call and remembers which were used, keeps what is patched, ends
-pods a moment after their workload was scaled down, does what KEDA does with its annotation, streams logs, and
+It checks the token and the rights of each call, records the rights that were used, applies patches, ends
+pods shortly after their workload was scaled down, scales by KEDA's annotation as KEDA does, streams logs, and
 forwards ports to real TCP servers.
 """
 
@@ -25,7 +25,7 @@ KEDA_HOLDS = "autoscaling.keda.sh/paused-replicas"
 
 @dataclass(kw_only=True)
 class FakeKubernetes:
-    """The cluster's state, which tests may change at any time. `allowed` None lets everything pass."""
+    """The state of the cluster, which tests may change at any time. `allowed` None allows every call."""
 
     objects: dict[str, list[Json]]
     maps: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -37,15 +37,15 @@ class FakeKubernetes:
     patches: list[str] = field(default_factory=list)
     patches_before_crash: int | None = None
     stubborn: set[str] = field(default_factory=set)
-    page: str | None = None  # answers every call, as something that stands before the cluster
+    page: str | None = None  # answers every call, like a proxy before the API server
     url: str = ""
 
     def named(self, plural: str, name: str) -> Json:
-        """One object."""
+        """Return an object by its plural kind and its name."""
         return next(item for item in self.objects[plural] if item["metadata"]["name"] == name)
 
     def replicas(self) -> dict[str, int]:
-        """What every workload wants."""
+        """Return the number of replicas in the spec of every workload."""
         items = [*self.objects["deployments"], *self.objects["statefulsets"]]
         return {item["metadata"]["name"]: item["spec"]["replicas"] for item in items}
 
@@ -90,14 +90,14 @@ class FakeKubernetes:
         plural = request.match_info.get("plural", "pods")
         if plural not in self.objects:
             return _status(404, "the server could not find the requested resource")
-        found = [
+        items = [
             item
             for item in self.objects[plural]
             if request.match_info.get("namespace", item["metadata"]["namespace"])
             == item["metadata"]["namespace"]
             and _matches(item, request.query.get("labelSelector", ""))
         ]
-        return web.json_response({"kind": "List", "items": found})
+        return web.json_response({"kind": "List", "items": items})
 
     async def _scale(self, request: web.Request) -> web.Response:
         name, body = request.match_info["name"], await request.json()
@@ -169,9 +169,9 @@ def _rights(request: web.Request) -> set[Right]:
         resource = f"{resource}/{last}"
     verb = "patch" if request.method == "PATCH" else "get" if "name" in where else "list"
     group = where.get("group", "")
-    found = {(group, resource, verb)}
-    # As of 1.35 the upgrade to a WebSocket needs `create` besides the `get` of its method.
-    return found | {(group, resource, "create")} if last == "portforward" else found
+    rights = {(group, resource, verb)}
+    # Since Kubernetes 1.35 the upgrade of a GET to a WebSocket needs `create` besides `get`.
+    return rights | {(group, resource, "create")} if last == "portforward" else rights
 
 
 def _matches(item: Json, selector: str) -> bool:
@@ -194,7 +194,7 @@ def _status(code: int, message: str) -> web.Response:
 
 @contextlib.contextmanager
 def serving(cluster: FakeKubernetes) -> Iterator[FakeKubernetes]:
-    """Serve it from a thread of its own, at `cluster.url`."""
+    """Serve the cluster from its own thread, at `cluster.url`."""
     loop, started = asyncio.new_event_loop(), threading.Event()
     runner = web.AppRunner(cluster.application(), shutdown_timeout=0.1)
 
@@ -221,7 +221,7 @@ def serving(cluster: FakeKubernetes) -> Iterator[FakeKubernetes]:
 
 
 def kubeconfig(cluster: FakeKubernetes, *, token: str = TOKEN, namespace: str = "team") -> str:
-    """The text of a kubeconfig with the contexts `lab` (this cluster) and `nowhere`."""
+    """Return the text of a kubeconfig with the contexts `lab` (this cluster) and `nowhere`."""
     return json.dumps(
         {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""The objects of a release as the chart makes them: one learner, two pools, actors, and the services."""
+"""The Kubernetes objects of a release, as the chart makes them: a learner, two pools, actors, services."""
 
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ PODS = {
 
 
 def release(*, instance: str = "run1", namespace: str = "team") -> dict[str, list[Json]]:
-    """All of them, by the plural of their kind."""
+    """Return all objects of a release by the plural of their kind."""
     deployments = [
         workload(PLAIN, "rollout", 2, pool="steady"),
         workload(KEDA, "rollout", 1, pool="spot"),
@@ -49,7 +49,7 @@ def release(*, instance: str = "run1", namespace: str = "team") -> dict[str, lis
 
 
 def spanning(cluster_objects: dict[str, list[Json]]) -> str:
-    """Make the pool that nothing scales one whose workers are groups of pods; its name."""
+    """Turn the pool without an autoscaler into a LeaderWorkerSet of groups of pods, and return its name."""
     (plain,) = [d for d in cluster_objects["deployments"] if d["metadata"]["name"] == PLAIN]
     cluster_objects["deployments"].remove(plain)
     cluster_objects["leaderworkersets"] = [plain]
@@ -57,7 +57,7 @@ def spanning(cluster_objects: dict[str, list[Json]]) -> str:
 
 
 def grouped_learner(cluster_objects: dict[str, list[Json]]) -> str:
-    """Make the learner a group of two pods; its name, which is also that of the group's StatefulSet."""
+    """Turn the learner into a group of two pods, and return its name, which its StatefulSet shares."""
     name = f"{FULL}-learner"
     (stateful,) = [item for item in cluster_objects["statefulsets"] if item["metadata"]["name"] == name]
     cluster_objects["leaderworkersets"] = [deepcopy(stateful)]
@@ -70,13 +70,13 @@ def grouped_learner(cluster_objects: dict[str, list[Json]]) -> str:
 
 
 def labels(component: str, pool: str = "") -> dict[str, str]:
-    """As the chart puts them on everything."""
+    """Return the labels that the chart puts on every object."""
     common = {"app.kubernetes.io/name": "slipstream", "app.kubernetes.io/component": component}
     return {**common, "slipstream.dev/pool": pool} if pool else common
 
 
 def workload(name: str, component: str, replicas: int, *, pool: str = "") -> Json:
-    """A Deployment or a StatefulSet."""
+    """Return a Deployment or a StatefulSet."""
     return {
         "metadata": {"name": name, "labels": labels(component, pool)},
         "spec": {"replicas": replicas},
@@ -85,7 +85,7 @@ def workload(name: str, component: str, replicas: int, *, pool: str = "") -> Jso
 
 
 def pod(name: str, component: str, pool: str = "") -> Json:
-    """A pod that runs and is ready; only Redis has no metrics page."""
+    """Return a pod that runs and is ready; every pod but Redis has a metrics page."""
     ports = [{"name": "metrics", "containerPort": 9464}] if component != "redis" else []
     return {
         "metadata": {
@@ -107,7 +107,7 @@ def pod(name: str, component: str, pool: str = "") -> Json:
 
 
 def autoscaler(name: str, target: str, least: int, most: int, *, pressure: str = "") -> Json:
-    """A HorizontalPodAutoscaler."""
+    """Return a HorizontalPodAutoscaler."""
     external = {"type": "External", "external": {"current": {"value": pressure}}}
     return {
         "metadata": {"name": name},
@@ -117,7 +117,7 @@ def autoscaler(name: str, target: str, least: int, most: int, *, pressure: str =
 
 
 def scaled_object(target: str, least: int, most: int) -> Json:
-    """A ScaledObject of KEDA."""
+    """Return a ScaledObject of KEDA."""
     return {
         "metadata": {"name": target},
         "spec": {"scaleTargetRef": {"name": target}, "minReplicaCount": least, "maxReplicaCount": most},

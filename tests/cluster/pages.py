@@ -1,4 +1,4 @@
-"""Metrics pages of a running circle, from real registries, on ports of loopback."""
+"""The metrics pages of the pods of a run, from real registries, on ports of loopback."""
 
 import contextlib
 import socket
@@ -15,7 +15,7 @@ from slipstream.telemetry.metrics import Metrics
 
 
 def learner(version: int = 12) -> Metrics:
-    """Nine tokens in ten are one version old, the rest three and five."""
+    """Return a learner's metrics: nine tokens in ten are one version old, the others three or five."""
     metrics = Metrics()
     metrics.set("policy_version", version)
     metrics.observe_counts("staleness_versions", {1: 900, 3: 50, 5: 50})
@@ -39,7 +39,7 @@ def replay() -> Metrics:
 
 @contextlib.contextmanager
 def circle(cluster: FakeKubernetes) -> Iterator[None]:
-    """Every pod of the release with its page: of three rollouts one is behind and one serves nothing yet."""
+    """Serve the page of every pod of a release; of three rollouts one is behind and one has no weights."""
     rollouts = (*PODS["rollout/steady"], *PODS["rollout/spot"])
     metrics = dict(zip(rollouts, map(rollout, (12, 10, -1)), strict=True))
     metrics |= {pod: Metrics() for pod in PODS["actor"]}
@@ -54,7 +54,7 @@ def circle(cluster: FakeKubernetes) -> Iterator[None]:
 
 @contextlib.contextmanager
 def served(body: bytes) -> Iterator[int]:
-    """A port that answers every GET of /metrics with this."""
+    """Serve `body` at /metrics, and yield the port."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -77,6 +77,6 @@ def served(body: bytes) -> Iterator[int]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[int]:
-    """A port that takes connections and never answers."""
+    """Yield a port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]

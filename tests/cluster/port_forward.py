@@ -1,4 +1,4 @@
-"""The kubelet's end of port forwarding, as the API server passes it on: WebSocket protocol v4."""
+"""The server's end of port forwarding, by version 4 of the WebSocket protocol of Kubernetes."""
 
 import asyncio
 
@@ -6,7 +6,10 @@ from aiohttp import WSMsgType, web
 
 
 async def forward_port(request: web.Request, target: int | None) -> web.StreamResponse:
-    """Channel 0 carries data, 1 errors; each begins with the port. Without `target` nobody listens."""
+    """Forward channel 0 (data) to `target`; channel 1 carries errors, and says so if `target` is None.
+
+    The first message of each channel is the port.
+    """
     socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
     await socket.prepare(request)
     port = int(request.query["ports"]).to_bytes(2, "little")

@@ -1,4 +1,4 @@
-"""What docs/cluster.md shows is what the commands print."""
+"""The output that docs/cluster.md shows is that of the commands."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ LOGS = {
 }
 
 
-def test_the_document_shows_what_the_commands_print(
+def test_docs_cluster_shows_the_output_of_the_commands(
     cluster: FakeKubernetes, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.logs = {PODS[title][0]: [line] for title, line in LOGS.items()}
@@ -34,6 +34,6 @@ def test_the_document_shows_what_the_commands_print(
     command("pause")
     command("resume")
     shown = DOCUMENT.read_text(encoding="utf-8").split("```\n")[1::2]
-    said = capsys.readouterr()
-    for line in (said.out + said.err).splitlines():
+    output = capsys.readouterr()
+    for line in (output.out + output.err).splitlines():
         assert any(line in block.splitlines() for block in shown), line

@@ -1,4 +1,4 @@
-"""`slipstream cluster logs`: the lines of all pods as one story."""
+"""`slipstream cluster logs`: the lines of all pods in one order."""
 
 import itertools
 import threading
@@ -35,7 +35,7 @@ def _lines(cluster: FakeKubernetes) -> None:
 
 
 def printed(capsys: Output) -> list[tuple[str, str]]:
-    """Pod and text of the printed lines."""
+    """Return the pod and the text of each printed line."""
     cells = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
     return [(name.strip(), text) for name, text in cells]
 
@@ -53,7 +53,7 @@ def test_lines_of_all_pods_come_in_order_of_time(command: Command, capsys: Outpu
     assert len(lines) == 10
 
 
-def test_a_learner_that_is_a_group_has_the_lines_of_all_its_pods(
+def test_the_logs_of_a_learner_of_several_pods_have_the_lines_of_all_of_them(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     name = grouped_learner(cluster.objects)
@@ -76,14 +76,14 @@ def test_a_learner_that_is_a_group_has_the_lines_of_all_its_pods(
         ("rollout-steady-7d9f8b6c5-9kq7m", {"rollout-steady-7d9f8b6c5-9kq7m"}),
     ],
 )
-def test_a_component_a_pool_or_a_pod_is_chosen(
+def test_logs_of_one_component_pool_or_pod_can_be_chosen(
     command: Command, capsys: Output, target: str, pods: set[str]
 ) -> None:
     assert command("logs", target) == 0
     assert {name for name, _ in printed(capsys)} == pods
 
 
-def test_the_tail_is_of_each_pod(command: Command, capsys: Output) -> None:
+def test_tail_limits_the_lines_of_each_pod(command: Command, capsys: Output) -> None:
     assert command("logs", "--tail", "1") == 0
     assert [text for _, text in printed(capsys)] == [
         "warning replay: leases expired",
@@ -94,16 +94,16 @@ def test_the_tail_is_of_each_pod(command: Command, capsys: Output) -> None:
 
 
 @pytest.mark.parametrize("target", ["trainer", "rollout/fast", "nobody-0"])
-def test_what_no_pod_is_called_is_refused_with_what_there_is(
+def test_an_unknown_target_is_an_error_that_lists_the_components(
     command: Command, capsys: Output, target: str
 ) -> None:
     assert command("logs", target) == 2
-    known = "learner, rollout/spot, rollout/steady, actor, verifier, replay, redis"
-    assert f"no pod of {target}; its pods are of {known}" in capsys.readouterr().err
+    components = "learner, rollout/spot, rollout/steady, actor, verifier, replay, redis"
+    assert f"no pod of {target}; its pods are of {components}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("time_given", ["soon", "0", "-5m", "1y", ""])
-def test_a_time_that_is_none_is_a_usage_error(command: Command, capsys: Output, time_given: str) -> None:
+def test_an_invalid_time_is_a_usage_error(command: Command, capsys: Output, time_given: str) -> None:
     with pytest.raises(SystemExit, match="2"):
         command("logs", f"--since={time_given}")
     assert "write a time such as 90s, 10m, 2h or 1d" in capsys.readouterr().err
@@ -113,30 +113,30 @@ def test_following_prints_new_lines_and_ends_quietly_with_ctrl_c(
     cluster: FakeKubernetes, command: Command, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def press(line: str) -> None:
-        seen.append(line)
+        printed_lines.append(line)
         if "line 14" in line:
             cluster.logs[LEARNER].append((stamp(20), "info learner: step 3"))
         if "step 3" in line:
             raise KeyboardInterrupt
 
-    seen: list[str] = []
+    printed_lines: list[str] = []
     monkeypatch.setattr("builtins.print", lambda text, **_: press(text))
     assert command("logs", "-f") == 0
-    assert "step 3" in seen[-1]
+    assert "step 3" in printed_lines[-1]
 
 
 def follow(cluster: FakeKubernetes, tmp_path: Path, *, lines: int, target: str = "rollout") -> list[Line]:
-    """The first so many lines that are followed."""
+    """Return the first `lines` lines of a followed log."""
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig(cluster), encoding="utf-8")
     api = Api(connect(kubeconfig=path))
     release = find_release(api, None)
     pods = choose_pods(api, release, target)
-    found = follow_logs(api, release, pods, Wanted(), target=target, look_seconds=0.05)
-    return list(itertools.islice(found, lines))
+    stream = follow_logs(api, release, pods, Wanted(), target=target, look_seconds=0.05)
+    return list(itertools.islice(stream, lines))
 
 
-def test_a_pod_that_comes_later_is_followed_from_its_first_line(
+def test_a_pod_that_starts_later_is_followed_from_its_first_line(
     cluster: FakeKubernetes, tmp_path: Path
 ) -> None:
     new = f"{PLAIN}-7d9f8b6c5-later"
@@ -154,7 +154,7 @@ def test_a_pod_that_comes_later_is_followed_from_its_first_line(
     assert [line.text for line in lines if line.pod == new] == ["info rollout: born", "info rollout: alive"]
 
 
-def test_a_stream_that_breaks_is_taken_up_without_repeating_a_line(
+def test_after_a_broken_stream_the_log_continues_without_repeating_a_line(
     cluster: FakeKubernetes, tmp_path: Path
 ) -> None:
     cluster.logs_break_after = 2
@@ -169,8 +169,8 @@ def test_a_stream_that_breaks_is_taken_up_without_repeating_a_line(
     text=st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))),
     size=st.integers(1, 9),
 )
-def test_lines_are_the_same_however_the_stream_is_cut(text: list[str], size: int) -> None:
-    whole = "".join(f"{line}\n" for line in text).encode()
-    pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+def test_lines_do_not_depend_on_the_chunks_of_the_stream(text: list[str], size: int) -> None:
+    stream = "".join(f"{line}\n" for line in text).encode()
+    pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
     assert list(split_lines(pieces)) == text
     assert list(split_lines([*pieces, b"unfinished"])) == [*text, "unfinished"]

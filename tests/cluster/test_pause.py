@@ -1,4 +1,4 @@
-"""`slipstream cluster pause` and `resume`: all GPUs free, nothing forgotten, whatever happens in between."""
+"""`slipstream cluster pause` frees all GPUs, and `resume` restores the replicas, also after interruptions."""
 
 import threading
 
@@ -16,8 +16,8 @@ STOPPED = dict.fromkeys(RUNNING, 0)
 
 
 def annotations(cluster: FakeKubernetes) -> dict[str, str]:
-    found: dict[str, str] = cluster.named("scaledobjects", KEDA)["metadata"].get("annotations", {})
-    return found
+    values: dict[str, str] = cluster.named("scaledobjects", KEDA)["metadata"].get("annotations", {})
+    return values
 
 
 def test_a_pause_frees_the_gpus_and_leaves_the_services(
@@ -34,7 +34,7 @@ def test_a_pause_frees_the_gpus_and_leaves_the_services(
     assert printed.endswith("`slipstream cluster resume` goes on\n")
 
 
-def test_groups_of_pods_are_paused_and_come_back(cluster: FakeKubernetes, command: Command) -> None:
+def test_a_pool_of_groups_of_pods_is_paused_and_resumed(cluster: FakeKubernetes, command: Command) -> None:
     name = spanning(cluster.objects)
     assert command("pause") == 0
     assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 0
@@ -43,7 +43,7 @@ def test_groups_of_pods_are_paused_and_come_back(cluster: FakeKubernetes, comman
     assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 2
 
 
-def test_a_learner_that_is_a_group_of_pods_is_paused_and_comes_back(
+def test_a_learner_of_several_pods_is_paused_and_resumed(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     name = grouped_learner(cluster.objects)
@@ -66,7 +66,9 @@ def test_a_pause_waits_until_its_pods_have_ended(
     assert "waiting for learner-0" in capsys.readouterr().out
 
 
-def test_rollouts_go_before_the_learner_and_come_after_it(cluster: FakeKubernetes, command: Command) -> None:
+def test_rollouts_are_scaled_down_before_the_learner_and_up_after_it(
+    cluster: FakeKubernetes, command: Command
+) -> None:
     command("pause")
     scaled = [patch for patch in cluster.patches if patch.endswith("/scale")]
     assert scaled[-1] == f"statefulsets/{LEARNER}/scale"
@@ -75,16 +77,20 @@ def test_rollouts_go_before_the_learner_and_come_after_it(cluster: FakeKubernete
     assert cluster.patches[0] == f"statefulsets/{LEARNER}/scale"
 
 
-def test_resume_puts_everything_back(cluster: FakeKubernetes, command: Command, capsys: Output) -> None:
+def test_resume_restores_all_replicas(cluster: FakeKubernetes, command: Command, capsys: Output) -> None:
     command("pause")
     assert command("resume") == 0
-    assert cluster.replicas() == {PLAIN: 2, KEDA: 0, LEARNER: 1} | STAY  # KEDA's own to scale again
+    assert (
+        cluster.replicas() == {PLAIN: 2, KEDA: 0, LEARNER: 1} | STAY
+    )  # resume lets KEDA scale its pool up again
     assert cluster.maps[MEMORY] == {}
     assert annotations(cluster) == {}
     assert "rollout/spot: scaled by KEDA again" in capsys.readouterr().out
 
 
-def test_a_number_that_keda_was_told_to_hold_comes_back(cluster: FakeKubernetes, command: Command) -> None:
+def test_resume_restores_the_number_that_keda_was_told_to_hold(
+    cluster: FakeKubernetes, command: Command
+) -> None:
     command("scale", "rollout/spot", "6", "--override")
     command("pause")
     assert annotations(cluster) == {KEDA_HOLDS: "0", REMEMBERED: "6"}
@@ -93,7 +99,7 @@ def test_a_number_that_keda_was_told_to_hold_comes_back(cluster: FakeKubernetes,
     assert cluster.replicas()[KEDA] == 6
 
 
-def test_a_second_pause_forgets_nothing_and_a_second_resume_does_nothing(
+def test_a_second_pause_keeps_the_stored_replicas_and_a_second_resume_changes_nothing(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     assert command("pause") == command("pause") == 0
@@ -108,7 +114,7 @@ def test_a_second_pause_forgets_nothing_and_a_second_resume_does_nothing(
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_pause_that_breaks_off_is_completed_by_another(
+def test_an_interrupted_pause_is_completed_by_another(
     cluster: FakeKubernetes, command: Command, steps: int
 ) -> None:
     cluster.patches_before_crash = steps
@@ -121,7 +127,7 @@ def test_a_pause_that_breaks_off_is_completed_by_another(
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_a_resume_that_breaks_off_is_completed_by_another(
+def test_an_interrupted_resume_is_completed_by_another(
     cluster: FakeKubernetes, command: Command, steps: int
 ) -> None:
     command("pause")
@@ -133,7 +139,7 @@ def test_a_resume_that_breaks_off_is_completed_by_another(
     assert (cluster.maps[MEMORY], annotations(cluster)) == ({}, {})
 
 
-def test_replicas_that_came_back_by_hand_stay(
+def test_resume_keeps_replicas_that_were_scaled_up_by_hand(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     command("pause")
@@ -143,7 +149,7 @@ def test_replicas_that_came_back_by_hand_stay(
     assert "rollout/steady: stays at 7" in capsys.readouterr().out
 
 
-def test_a_pod_that_does_not_end_is_named_when_the_wait_is_over(
+def test_after_the_timeout_the_error_names_the_pod_that_did_not_end(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     cluster.stubborn = {f"{LEARNER}-0"}
@@ -154,7 +160,7 @@ def test_a_pod_that_does_not_end_is_named_when_the_wait_is_over(
     assert command("pause") == 0
 
 
-def test_a_release_without_its_memory_is_not_paused(
+def test_a_release_without_the_config_map_of_its_replicas_is_not_paused(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     cluster.maps.clear()
@@ -164,6 +170,6 @@ def test_a_release_without_its_memory_is_not_paused(
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
-def test_a_wait_that_is_no_time_is_refused(command: Command, seconds: str) -> None:
+def test_an_invalid_timeout_is_an_error(command: Command, seconds: str) -> None:
     with pytest.raises(SystemExit, match="2"):
         command("pause", f"--wait={seconds}")

@@ -1,4 +1,4 @@
-"""The Role: all that the commands need and nothing more, and the same in the chart as in the code."""
+"""The permissions are the rights that the commands need, and no others."""
 
 from cluster.conftest import ROLE, Command
 from cluster.fake_kubernetes import FakeKubernetes

@@ -1,4 +1,4 @@
-"""The chart's Role is the code's permissions, each change of something limited to the release by name."""
+"""The chart's Role has the code's permissions, and may change only objects of the release, by name."""
 
 from pathlib import Path
 from typing import Any
@@ -34,29 +34,29 @@ def rules() -> list[dict[str, Any]]:
 
 
 def rules_of(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rules of the Role of a release."""
-    from chart.rendering import Release, render  # needs the engine of Helm, which only chart tests have
+    """Return the rules of the Role of a release."""
+    from chart.rendering import Release, render  # imported late: it needs helm
 
     documents = render(Release(name="run1", namespace="team", values=values))
     (role,) = [document for document in documents if document["kind"] == "Role"]
-    found: list[dict[str, Any]] = role["rules"]
-    return found
+    role_rules: list[dict[str, Any]] = role["rules"]
+    return role_rules
 
 
 @pytest.mark.chart
 def test_the_role_gives_these_rights_and_no_others(rules: list[dict[str, Any]]) -> None:
-    given = {
+    rights = {
         (group, resource, verb)
         for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert given == ROLE
+    assert rights == ROLE
 
 
 @pytest.mark.chart
-def test_whatever_the_role_lets_change_it_names(rules: list[dict[str, Any]]) -> None:
+def test_every_rule_that_allows_a_change_names_its_objects(rules: list[dict[str, Any]]) -> None:
     changing = {rule["resources"][0]: rule.get("resourceNames") for rule in rules if "patch" in rule["verbs"]}
     assert changing == {
         "configmaps": ["run1-slipstream-paused"],
@@ -68,7 +68,7 @@ def test_whatever_the_role_lets_change_it_names(rules: list[dict[str, Any]]) -> 
 
 
 @pytest.mark.chart
-def test_a_learner_that_is_a_group_of_pods_is_paused_through_its_leader_worker_set() -> None:
+def test_a_learner_of_several_pods_is_paused_through_its_leader_worker_set() -> None:
     rules = rules_of({**VALUES, "learner": GROUPED})
     changing = {rule["resources"][0]: rule.get("resourceNames") for rule in rules if "patch" in rule["verbs"]}
     assert changing["leaderworkersets/scale"] == ["run1-slipstream-learner", "run1-slipstream-rollout-wide"]

@@ -1,4 +1,4 @@
-"""`slipstream cluster scale`: rollouts only, and never against their autoscaler."""
+"""`slipstream cluster scale` scales rollouts only, and never a pool that an autoscaler controls."""
 
 import pytest
 from cluster.conftest import Command
@@ -17,7 +17,7 @@ def test_a_pool_is_scaled_through_the_scale_subresource(
     assert capsys.readouterr().out == "rollout/steady: 2 → 5\n"
 
 
-def test_a_pool_of_groups_of_pods_is_scaled_by_groups(
+def test_a_pool_of_groups_of_pods_is_scaled_in_groups(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     name = spanning(cluster.objects)
@@ -27,7 +27,7 @@ def test_a_pool_of_groups_of_pods_is_scaled_by_groups(
     assert capsys.readouterr().out == "rollout/steady: 2 → 5\n"
 
 
-def test_a_learner_that_is_a_group_of_pods_is_not_scaled(
+def test_a_learner_of_several_pods_is_not_scaled(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     grouped_learner(cluster.objects)
@@ -45,7 +45,7 @@ def test_the_only_pool_needs_no_name(cluster: FakeKubernetes, command: Command) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("rollout", "3"), "several pools; choose one of rollout/spot, rollout/steady"),
         (("rollout/fast", "3"), "no pool 'fast'; it has rollout/spot, rollout/steady"),
@@ -64,11 +64,11 @@ def test_the_only_pool_needs_no_name(cluster: FakeKubernetes, command: Command) 
         (("rollout/spot", "3"), f"scaled by an autoscaler (ScaledObject {KEDA}, 0 to 8)"),
     ],
 )
-def test_what_cannot_be_scaled_is_refused_with_the_reason(
-    cluster: FakeKubernetes, command: Command, capsys: Output, arguments: tuple[str, ...], said: str
+def test_the_error_says_why_a_target_cannot_be_scaled(
+    cluster: FakeKubernetes, command: Command, capsys: Output, arguments: tuple[str, ...], message: str
 ) -> None:
     assert command("scale", "--", *arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not cluster.patches
 
 
@@ -80,7 +80,7 @@ def test_a_release_without_rollouts_says_so(
     assert "release run1 has no rollout pool: set rollout.pools" in capsys.readouterr().err
 
 
-def test_an_override_has_keda_hold_the_number_until_auto(
+def test_an_override_makes_keda_hold_the_number_until_auto(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     annotations = cluster.named("scaledobjects", KEDA)["metadata"].setdefault("annotations", {})

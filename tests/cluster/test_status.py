@@ -1,4 +1,4 @@
-"""`slipstream cluster status`: what the API server and the pods' own pages say, side by side."""
+"""`slipstream cluster status` shows facts of the API server beside those of the pods' metrics pages."""
 
 import json
 import time
@@ -17,11 +17,11 @@ Output = pytest.CaptureFixture[str]
 
 
 def lines_of(capsys: Output, start: str) -> list[str]:
-    """The printed lines that begin so, without their padding."""
+    """Return the printed lines that begin with `start`, with single spaces between words."""
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line.startswith(start)]
 
 
-def test_the_table_reads_well_at_a_hundred_columns(
+def test_the_table_fits_into_a_hundred_columns(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     with circle(cluster):
@@ -44,7 +44,7 @@ def test_the_table_reads_well_at_a_hundred_columns(
         assert line in squeezed, (line, printed)
 
 
-def test_a_learner_that_is_a_group_of_pods_is_one_workload_with_all_of_its_pods(
+def test_a_learner_of_several_pods_is_one_workload_with_all_of_its_pods(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     grouped_learner(cluster.objects)
@@ -65,7 +65,7 @@ def test_without_the_learner_the_announced_version_is_shown(
     assert lines_of(capsys, "version")[0].startswith("version 12 announced, no answer from the learner")
 
 
-def test_each_worker_shows_its_version_and_how_far_it_is_behind(
+def test_each_rollout_shows_its_version_and_how_many_versions_it_is_behind(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     with circle(cluster):
@@ -95,7 +95,7 @@ def test_the_json_has_every_number(cluster: FakeKubernetes, command: Command, ca
     assert status["failures"] == {}
 
 
-def test_pods_without_an_answer_are_a_line_each_reason_once(
+def test_pods_that_do_not_answer_are_one_line_for_each_reason(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     refused, odd = PODS["rollout/steady"]
@@ -109,7 +109,7 @@ def test_pods_without_an_answer_are_a_line_each_reason_once(
     assert "no numbers from rollout-steady-7d9f8b6c5-9kq7m: not a metrics page" in printed
 
 
-def test_a_pod_that_never_answers_costs_no_more_than_the_deadline(
+def test_a_pod_that_never_answers_delays_the_status_by_no_more_than_the_deadline(
     cluster: FakeKubernetes, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"
@@ -122,7 +122,7 @@ def test_a_pod_that_never_answers_costs_no_more_than_the_deadline(
     assert time.monotonic() - started < 4
 
 
-def test_without_the_right_to_forward_ports_the_rest_is_shown(
+def test_without_the_right_to_forward_ports_the_facts_of_the_api_server_are_shown(
     cluster: FakeKubernetes, command: Command, capsys: Output
 ) -> None:
     assert cluster.allowed is not None
@@ -159,7 +159,7 @@ def test_without_the_right_to_forward_ports_the_rest_is_shown(
         ({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}, "NotReady"),
     ],
 )
-def test_a_pod_that_does_not_run_says_why(
+def test_the_reason_of_a_pod_that_does_not_run_is_shown(
     cluster: FakeKubernetes, command: Command, capsys: Output, state: dict[str, object], shown: str
 ) -> None:
     cluster.named("pods", f"{FULL}-learner-0")["status"] = state
@@ -176,5 +176,5 @@ def test_held_and_paused_pools_are_shown(cluster: FakeKubernetes, command: Comma
     assert "run1 in team (lab) · paused" in printed
 
 
-def test_an_age_is_its_largest_unit() -> None:
+def test_an_age_is_shown_in_its_largest_unit() -> None:
     assert [age(seconds) for seconds in (-1, 59, 60, 7199, 90_000)] == ["0s", "59s", "1m", "1h", "1d"]

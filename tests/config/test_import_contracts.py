@@ -1,4 +1,4 @@
-"""The import rules cover the whole package: a new room cannot be forgotten in them."""
+"""The import rules cover every package of Slipstream, also new ones."""
 
 import tomllib
 from pathlib import Path
@@ -23,23 +23,23 @@ EXEMPT = {
 GENERATED = {"v1"}
 
 
-def rooms() -> set[str]:
+def packages() -> set[str]:
     entries = (ROOT / "services/slipstream").iterdir()
     return {path.stem for path in entries if path.suffix == ".py" or (path / "__init__.py").exists()} - {
         "__init__"
     }
 
 
-def test_every_room_has_its_place_in_the_layers():
+def test_every_package_is_in_a_layer():
     (layers,) = [contract["layers"] for contract in CONTRACTS if contract["type"] == "layers"]
     named = [name.strip().removeprefix("slipstream.") for layer in layers for name in layer.split("|")]
-    assert sorted(named) == sorted(rooms())
+    assert sorted(named) == sorted(packages())
 
 
-def test_a_package_is_forbidden_to_every_room_but_its_owner():
+def test_a_library_is_forbidden_to_every_package_but_its_owners():
     forbidding = [contract for contract in CONTRACTS if contract["type"] == "forbidden"]
     assert {contract["name"] for contract in forbidding} == set(EXEMPT)
     for contract in forbidding:
         sources = {name.removeprefix("slipstream.") for name in contract["source_modules"]}
-        assert sources | EXEMPT[contract["name"]] | GENERATED == rooms() | GENERATED, contract["name"]
+        assert sources | EXEMPT[contract["name"]] | GENERATED == packages() | GENERATED, contract["name"]
         assert not sources & EXEMPT[contract["name"]]

@@ -1,4 +1,4 @@
-"""The dashboards as they are committed, and what their queries are made of."""
+"""The committed dashboards, and the parts of their queries."""
 
 import importlib.util
 import json
@@ -21,12 +21,12 @@ NAMES = ("fleet", "hardware", "losses", "overview", "replay", "staleness", "veri
 
 
 def script(name: str) -> ModuleType:
-    """A module of deploy/grafana that imports none of its neighbours."""
+    """Import a module of deploy/grafana that imports no other module of that folder."""
     spec = importlib.util.spec_from_file_location(f"grafana_{name}", FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module by name
     spec.loader.exec_module(module)
     return module
 
@@ -47,9 +47,9 @@ FILLED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
-    """A selection of series in an expression, and the function that it is an argument of.
+    """A selection of series in an expression, and the function whose argument it is.
 
-    `name` is empty where a pattern takes its place.
+    `name` is empty if a pattern selects the names.
     """
 
     name: str
@@ -58,36 +58,36 @@ class Selector:
 
 
 def panels(name: str) -> list[dict[str, Any]]:
-    """The panels of a dashboard, without its rows."""
-    found: list[dict[str, Any]] = ask.panels_of(BOARDS[name])
-    return found
+    """Return the panels of a dashboard, without its rows."""
+    panels_of_board: list[dict[str, Any]] = ask.panels_of(BOARDS[name])
+    return panels_of_board
 
 
 def expressions(name: str) -> list[str]:
-    """Every expression of a dashboard, that of its annotation included, as it is written."""
+    """Return every expression of a dashboard, also that of its annotation."""
     targets = [target["expr"] for panel in panels(name) for target in panel["targets"]]
     return targets + [annotation["expr"] for annotation in BOARDS[name]["annotations"]["list"]]
 
 
 def parsed(expr: str) -> Any:
-    """The syntax tree. Errors: ValueError."""
+    """Return the syntax tree of an expression. Errors: ValueError."""
     return promql.parse(ask.fill_in(expr, FILLED))
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """A node and all below it."""
-    found: list[Any] = []
+    """Yield a node and all nodes below it."""
+    nodes: list[Any] = []
 
-    def visit(each: Any) -> bool:
-        found.append(each)
+    def visit(visited: Any) -> bool:
+        nodes.append(visited)
         return True
 
     promql.walk(node, visit)
-    return iter(found)
+    return iter(nodes)
 
 
 def selectors(expr: str) -> list[Selector]:
-    """What an expression selects."""
+    """Return the selections of series in an expression."""
     tree = parsed(expr)
     functions = {
         id_of(argument): node.func.name
@@ -107,18 +107,18 @@ def selectors(expr: str) -> list[Selector]:
 
 
 def id_of(node: Any) -> str:
-    """What a selector is called whether or not it has a range; the tree's nodes are copies."""
+    """Return the text of a selector without its range; nodes are copies, so their identity is of no use."""
     inner = node.vector_selector if isinstance(node, promql.MatrixSelector) else node
     return str(inner)
 
 
 def recorded() -> set[str]:
-    """Names of the recording rules."""
+    """Return the names of the recording rules."""
     return {rule["record"] for rule in rules() if "record" in rule}
 
 
 @cache
 def rules() -> list[dict[str, Any]]:
-    """Recording and alerting rules."""
+    """Return the recording and the alerting rules."""
     files = [yaml.safe_load(file.read_text()) for file in sorted(RULES.glob("*.yaml"))]
     return [rule for file in files for group in file["groups"] for rule in group["rules"]]

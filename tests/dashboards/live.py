@@ -1,4 +1,4 @@
-"""Two small runs side by side, and a real Prometheus that scrapes their pods as it would in a cluster."""
+"""Two small runs at the same time, and a real Prometheus that scrapes their pods as in a cluster."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -19,15 +19,15 @@ QUICK = (
     "rollout.emulated.median_seconds=0.5",
     "rollout.workers=2",
     "rollout.max_groups=12",
-    "rewards=[{name: exact_match}, {name: format, pattern: '[0-4].*'}]",  # random digits differ in the second
+    "rewards=[{name: exact_match}, {name: format, pattern: '[0-4].*'}]",  # half of the random digits match it
     "learner.least_step_seconds=0.5",
     "learner.minibatches=2",
     "evaluation.every_steps=3",
-    "learner.peak_tflops=0.1",  # of a core; it gives the utilization a value without a GPU
+    "learner.peak_tflops=0.1",  # about that of a core: a utilization without a GPU
     "learner.checkpoint.every_steps=5",
 )
-# One with a critic, corrections that mask, a reference, a curriculum and a teacher; one with routers that
-# drops groups, and with two sources.
+# `critic` has a critic, corrections that mask, a reference, a curriculum and a teacher; `routers` has a
+# mixture of experts, two sources, and drops groups.
 CRITIC = (
     "staleness.max_staleness=2",
     "algorithm={preset: grpo, advantage: {kind: gae}, objective: {kind: ppo_clip, clip_low: 0.2, "
@@ -47,7 +47,7 @@ PODS = {"critic": 7, "routers": 6}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scraped:
-    """A Prometheus that has watched runs from `start` to now."""
+    """A Prometheus that has scraped runs since `start`."""
 
     url: str
     start: float
@@ -56,14 +56,14 @@ class Scraped:
 
 @contextmanager
 def scraped(folder: Path) -> Iterator[Scraped]:
-    """Both runs with their workers, scraped every second; everything ends with the block."""
+    """Start both runs with their pods, scraped every second; stop all of them when the context ends."""
     with ExitStack() as stack:
         url = stack.enter_context(QUICKSTART.prometheus(folder, scrape_seconds=1))
         make_tiny_model(TinyModel(layers=1, width=32, heads=1, max_tokens=64), folder / "teacher", seed=7)
-        given = {"critic": (f"teacher.path={folder / 'teacher'}",), "routers": ()}
+        extra_settings = {"critic": (f"teacher.path={folder / 'teacher'}",), "routers": ()}
         runs = {
             release: stack.enter_context(
-                running(_made(folder / release), *QUICK, *settings, *given[release], steps=100_000)
+                running(_made(folder / release), *QUICK, *settings, *extra_settings[release], steps=100_000)
             )
             for release, settings in RELEASES.items()
         }

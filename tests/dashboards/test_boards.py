@@ -1,4 +1,4 @@
-"""The committed dashboards are what deploy/grafana builds, and fit together as pages."""
+"""The committed dashboards are those that deploy/grafana builds; their layout, links and descriptions."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from dashboards.boards import BOARDS, DASHBOARDS, FOLDER, NAMES, ROOT, expressions, panels
 
 KINDS = {"heatmap", "stat", "state-timeline", "timeseries"}
-"""What a panel may be; Grafana has taken out graph, singlestat and table-old, and goes on without Angular."""
+"""The kinds of panels; Grafana has removed Angular, and with it graph, singlestat and table-old."""
 BUILT_IN = {"__rate_interval"}
 
 
@@ -18,19 +18,19 @@ def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
     return across and one["y"] < other["y"] + other["h"] and other["y"] < one["y"] + one["h"]
 
 
-def test_the_files_are_byte_for_byte_what_is_built() -> None:
+def test_the_committed_files_equal_the_built_ones() -> None:
     built = subprocess.run(
         [sys.executable, str(FOLDER / "build.py"), "--check"], capture_output=True, text=True, check=False
     )
     assert (built.returncode, built.stderr) == (0, "")
 
 
-def test_there_are_the_seven_dashboards_and_no_other_file() -> None:
+def test_the_folder_has_the_seven_dashboards_and_no_other_file() -> None:
     assert sorted(file.name for file in DASHBOARDS.iterdir()) == [f"{n}.json" for n in NAMES]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_dashboard_can_be_linked_to_by_what_it_is_called(name: str) -> None:
+def test_a_dashboard_has_a_link_from_its_name(name: str) -> None:
     board = BOARDS[name]
     assert board["uid"] == f"slipstream-{name}"
     assert board["description"]
@@ -48,7 +48,7 @@ def test_a_dashboard_can_be_linked_to_by_what_it_is_called(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_panels_lie_on_the_grid_without_overlap_each_below_a_heading(name: str) -> None:
+def test_panels_are_on_the_grid_without_overlap_and_below_a_heading(name: str) -> None:
     everything = BOARDS[name]["panels"]
     places = [panel["gridPos"] for panel in everything]
     assert all(place["x"] >= 0 and place["x"] + place["w"] <= 24 and place["w"] > 0 for place in places)
@@ -63,7 +63,7 @@ def test_panels_lie_on_the_grid_without_overlap_each_below_a_heading(name: str) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_lines_of_panels_are_filled_to_the_right_edge(name: str) -> None:
+def test_every_line_of_panels_reaches_the_right_edge(name: str) -> None:
     ends: dict[int, int] = {}
     for panel in BOARDS[name]["panels"]:
         place = panel["gridPos"]
@@ -72,7 +72,7 @@ def test_lines_of_panels_are_filled_to_the_right_edge(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_panel_says_what_it_shows_in_which_unit_from_which_source(name: str) -> None:
+def test_a_panel_has_a_description_a_unit_and_a_data_source(name: str) -> None:
     for panel in panels(name):
         title = panel["title"]
         assert panel["type"] in KINDS, title
@@ -88,7 +88,7 @@ def test_a_panel_says_what_it_shows_in_which_unit_from_which_source(name: str) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_variable_is_used_and_every_one_used_is_declared(name: str) -> None:
+def test_every_variable_is_declared_and_used(name: str) -> None:
     variables = BOARDS[name]["templating"]["list"]
     declared = [variable["name"] for variable in variables]
     assert declared[:3] == ["datasource", "namespace", "release"]
@@ -98,7 +98,7 @@ def test_every_variable_is_used_and_every_one_used_is_declared(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["fleet", "staleness"])
-def test_one_may_choose_among_pools_and_workers(name: str) -> None:
+def test_a_dashboard_offers_a_choice_of_pools_and_pods(name: str) -> None:
     variables = {variable["name"]: variable for variable in BOARDS[name]["templating"]["list"]}
     for each in ("pool", "pod"):
         assert variables[each]["multi"]
@@ -106,7 +106,7 @@ def test_one_may_choose_among_pools_and_workers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_documents_explain_every_dashboard_beside_a_picture(name: str) -> None:
+def test_the_documents_explain_every_dashboard_and_show_a_picture(name: str) -> None:
     text = (ROOT / "docs" / "dashboards.md").read_text()
     title = BOARDS[name]["title"].removeprefix("Slipstream / ")
     section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]

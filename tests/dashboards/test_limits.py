@@ -1,4 +1,4 @@
-"""Colours of panels begin at the limits of alerts: one number for both, or the query that an alert reads."""
+"""The colour of a panel changes at the limit of its alert."""
 
 import math
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ FROM_ALERTS = [
 
 
 def panel(board: str, title: str) -> dict[str, Any]:
-    (found,) = [each for each in panels(board) if each["title"] == title]
-    return found
+    (matching,) = [each for each in panels(board) if each["title"] == title]
+    return matching
 
 
 def steps(board: str, title: str) -> dict[str, float | None]:
-    """The bound of each colour of a panel."""
+    """Return the threshold of each colour of a panel."""
     thresholds = panel(board, title)["fieldConfig"]["defaults"]["thresholds"]["steps"]
     return {step["color"]: step["value"] for step in thresholds}
 
 
 def compared_with(alert: str) -> set[float]:
-    """The numbers that an alert's series are larger than, found in its syntax tree."""
+    """Return the numbers with which an alert compares its series, from the syntax tree."""
     (rule,) = [rule for rule in rules() if rule.get("alert") == alert]
     return {
         node.rhs.val
@@ -44,19 +44,21 @@ def compared_with(alert: str) -> set[float]:
 
 
 @pytest.mark.parametrize(("board", "title", "alert", "color"), FROM_ALERTS)
-def test_a_colour_begins_where_its_alert_does(board: str, title: str, alert: str, color: str) -> None:
+def test_the_threshold_of_a_colour_is_the_limit_of_its_alert(
+    board: str, title: str, alert: str, color: str
+) -> None:
     assert {steps(board, title)[color]} == compared_with(alert)
 
 
 @pytest.mark.parametrize(("board", "title"), [("overview", "Pressure"), ("fleet", "Pressure now")])
-def test_a_pressure_of_one_is_green(drawing: Any, board: str, title: str) -> None:
+def test_a_pressure_of_1_is_green(drawing: Any, board: str, title: str) -> None:
     assert drawing.color_of(1.0, panel(board, title), []) == "green"
     assert drawing.color_of(1.2, panel(board, title), []) == "yellow"
 
 
 @pytest.fixture
 def drawing() -> Iterator[Any]:
-    """The module that draws previews; it imports another one beside it."""
+    """Import the module that draws previews, with its folder on the path."""
     import importlib
     import sys
 
@@ -68,13 +70,13 @@ def drawing() -> Iterator[Any]:
 
 
 def answers_of(shown: dict[str, Any], limit: float | None) -> list[Any]:
-    """The answers to a number's queries: its value, which does not matter here, and its limit."""
+    """Return the results of the two queries of a number: its value, always the same, and its limit."""
     value, of_limit = shown["targets"]
     series = [] if limit is None else [ask.Series(labels={}, times=[0.0, 1.0], values=[limit, math.nan])]
     return [(value, []), (of_limit, series)]
 
 
-def test_token_age_is_red_from_the_bound_of_the_run_on(drawing: Any) -> None:
+def test_token_age_is_red_from_the_staleness_bound_of_the_run(drawing: Any) -> None:
     shown = panel("overview", "Token age, p99")
     assert (
         'slipstream_bound{namespace="$namespace", release="$release", what="max_staleness"}'
@@ -86,7 +88,7 @@ def test_token_age_is_red_from_the_bound_of_the_run_on(drawing: Any) -> None:
     assert drawing.color_of(100.0, shown, answers_of(shown, None)) == "green"
 
 
-def test_the_clip_fraction_is_red_from_what_the_alert_compares_it_with(drawing: Any) -> None:
+def test_the_clip_fraction_is_red_from_the_limit_of_its_alert(drawing: Any) -> None:
     shown = panel("overview", "Clip fraction")
     (alert,) = [rule for rule in rules() if rule.get("alert") == "SlipstreamClipFractionHigh"]
     assert alert["expr"].split()[-1] == "slipstream:clip_fraction_limit"
@@ -97,7 +99,7 @@ def test_the_clip_fraction_is_red_from_what_the_alert_compares_it_with(drawing: 
 
 
 @pytest.mark.parametrize("title", ["Token age, p99", "Clip fraction"])
-def test_grafana_makes_a_threshold_of_the_second_query_and_does_not_show_it(title: str) -> None:
+def test_the_second_query_is_the_threshold_of_the_panel_and_is_not_shown(title: str) -> None:
     (transformation,) = panel("overview", title)["transformations"]
     (mapping,) = transformation["options"]["mappings"]
     target = panel("overview", title)["targets"][1]
@@ -122,6 +124,6 @@ def test_a_limit_is_drawn_in_red(board: str, title: str, limit: str) -> None:
     assert colors == {limit: "red"}
 
 
-def test_token_age_and_clip_fraction_stand_side_by_side_on_the_overview() -> None:
+def test_token_age_and_clip_fraction_are_side_by_side_on_the_overview() -> None:
     age, clip = (panel("overview", t)["gridPos"] for t in ("Token age", "Clip fraction over time"))
     assert (age["y"], age["x"] + age["w"]) == (clip["y"], clip["x"])

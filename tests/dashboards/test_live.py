@@ -1,4 +1,4 @@
-"""Every query of every panel answers with data from live runs, through a real Prometheus."""
+"""Every query of every panel has data of live runs, through a real Prometheus."""
 
 import math
 import subprocess
@@ -14,12 +14,12 @@ from dashboards.live import NAMESPACE, RELEASES, Scraped, scraped
 
 pytestmark = pytest.mark.chart
 STEPS = 12
-"""Steps of each run before its panels are read: some evaluations, and filtered groups."""
+"""Steps of each run before its panels are read: enough for some evaluations and filtered groups."""
 RECORDED = (
     "count(slipstream:demand_groups_per_second and on (release) slipstream:active_share "
     'and on (release) slipstream:pressure{pool="spot"} and on (release) slipstream:clip_fraction_limit)'
 )
-"""Of how many runs the recording rules have values; they are evaluated every 15 or 30 seconds."""
+"""The number of runs with values of the recording rules, which are evaluated every 15 or 30 seconds."""
 SILENT = {
     "fleet": {
         ("Key-value cache", "A"): "the emulated engine has no cache",
@@ -53,29 +53,29 @@ SILENT = {
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
-    with scraped(tmp_path_factory.mktemp("live")) as found:
-        for run in found.runs.values():
+    with scraped(tmp_path_factory.mktemp("live")) as scraped_runs:
+        for run in scraped_runs.runs.values():
             run.wait_until("steps", lambda run=run: run.version() >= STEPS, seconds=400)
             run.wait_until(
-                "recorded rules", lambda: a_while_ago(found, RECORDED) == {len(RELEASES)}, seconds=90
+                "recorded rules", lambda: a_while_ago(scraped_runs, RECORDED) == {len(RELEASES)}, seconds=90
             )
-        yield found
+        yield scraped_runs
 
 
 def a_while_ago(watched: Scraped, expr: str) -> set[float]:
-    """The values that a query had some seconds ago: a range query up to now has points where it has them."""
+    """Return the values that a query had five seconds ago."""
     end = time.time() - 5.0
-    found = ask.ask(watched.url, expr, start=end, end=end, step=1.0)
-    return {value for series in found for value in series.values}
+    results = ask.ask(watched.url, expr, start=end, end=end, step=1.0)
+    return {value for series in results for value in series.values}
 
 
 def answers(watched: Scraped, target: Mapping[str, Any]) -> list[Any]:
-    """The series that a target has, of all runs."""
-    found: list[Any] = []
+    """Return the series of a target, of all runs."""
+    results: list[Any] = []
     for release in RELEASES:
         expr = ask.fill_in(target["expr"], variables(release))
-        found += ask.ask(watched.url, expr, start=watched.start, end=time.time(), step=1.0)
-    return found
+        results += ask.ask(watched.url, expr, start=watched.start, end=time.time(), step=1.0)
+    return results
 
 
 def variables(release: str) -> dict[str, str]:
@@ -84,21 +84,19 @@ def variables(release: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_query_answers_with_numbers_and_with_the_labels_of_its_legend(
-    watched: Scraped, name: str
-) -> None:
+def test_every_query_has_numbers_and_the_labels_of_its_legend(watched: Scraped, name: str) -> None:
     silent = set()
     for panel in panels(name):
         for target in panel["targets"]:
-            found = answers(watched, target)
-            for series in found:
+            results = answers(watched, target)
+            for series in results:
                 ask.legend(target["legendFormat"], series)
-            if not any(math.isfinite(value) for series in found for value in series.values):
+            if not any(math.isfinite(value) for series in results for value in series.values):
                 silent.add((panel["title"], target["refId"]))
     assert silent == set(SILENT.get(name, {}))
 
 
-def test_the_previews_are_drawn_from_that_run(watched: Scraped, tmp_path: Path) -> None:
+def test_the_previews_are_drawn_from_a_live_run(watched: Scraped, tmp_path: Path) -> None:
     script = [
         sys.executable,
         str(FOLDER / "preview.py"),
@@ -113,7 +111,7 @@ def test_the_previews_are_drawn_from_that_run(watched: Scraped, tmp_path: Path) 
     assert {file.name for file in tmp_path.iterdir()} == {f"{name}.png" for name in NAMES}
 
 
-def test_the_choices_of_a_dashboard_are_what_runs(watched: Scraped) -> None:
+def test_the_choices_of_a_dashboard_are_the_live_runs_and_pools(watched: Scraped) -> None:
     def values(expr: str, label: str) -> set[str]:
         end = time.time()
         return {one.labels[label] for one in ask.ask(watched.url, expr, start=end, end=end, step=1.0)}

@@ -1,4 +1,4 @@
-"""Fleet's panels "Use of the places" and "Places not used": each place counts once."""
+"""The panels "Use of the places" and "Places not used" of the dashboard Fleet: each place counts once."""
 
 from pathlib import Path
 from typing import Any

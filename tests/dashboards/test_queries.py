@@ -1,4 +1,4 @@
-"""Every query selects what the code exports, by labels that it has, and every metric is used somewhere."""
+"""Every query selects exported series by labels that they have, and every metric is used."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from slipstream.telemetry.table import TABLE, Metric
 
 PREFIX = "slipstream_"
 SCRAPED = {"namespace", "pod", "container", "job", "instance", "release", "component", "pool"}
-"""Labels that scraping adds to every series of ours."""
+"""Labels that scraping adds to every series of Slipstream."""
 RECORDED = {"namespace", "release", "component", "pool", "pod", "gpu", "field", "persistentvolumeclaim", "le"}
 FOREIGN = {
     "up": SCRAPED,
@@ -21,7 +21,7 @@ FOREIGN = {
     "kube_statefulset_replicas": {"namespace", "statefulset"},
     "kube_statefulset_status_replicas_ready": {"namespace", "statefulset"},
 }
-"""What others export: Prometheus itself, and kube-state-metrics. With their labels."""
+"""Series that Prometheus and kube-state-metrics export, with their labels."""
 SUFFIXES = {
     "counter": ("",),
     "gauge": ("",),
@@ -29,16 +29,16 @@ SUFFIXES = {
     "tally": ("_bucket", "_sum", "_count"),
 }
 RISING = {"ledger_groups", "ledger_tokens"}
-"""Gauges that only rise in most of their states: what the store in Redis counts."""
+"""Gauges of counts in Redis, which only rise, apart from some of their labels."""
 KIND = re.compile(r"kube_(deployment|statefulset)_")
-"""The kind of workload by whose names a series of kube-state-metrics belongs to a release."""
+"""Kinds of workloads whose name is the label by which a series of kube-state-metrics belongs to a release."""
 RATES = {"rate", "increase"}
 DELIBERATE: dict[str, str] = {}
 """Metrics that neither a dashboard nor a rule uses, and why they are exported."""
 
 
 def row_of(series: str) -> tuple[str, Metric, str] | None:
-    """Name in the table, its row and the suffix of a series; None when the code exports no such series."""
+    """Return name and row of the metric of a series, and its suffix; None if no metric exports it."""
     name = series.removeprefix(PREFIX)
     for row_name, row in TABLE.items():
         for suffix in SUFFIXES[row.kind]:
@@ -48,32 +48,32 @@ def row_of(series: str) -> tuple[str, Metric, str] | None:
 
 
 def labels_of(selector: Selector) -> set[str]:
-    """The labels that its series may have. Errors: AssertionError for a series that nobody exports."""
+    """Return the labels of a selector's series. Errors: AssertionError for a series that nobody exports."""
     if selector.name in FOREIGN:
         return FOREIGN[selector.name]
     if selector.name in recorded():
         return RECORDED
-    found = row_of(selector.name)
-    assert found is not None, f"nobody exports {selector.name}"
-    _, row, suffix = found
+    metric = row_of(selector.name)
+    assert metric is not None, f"nobody exports {selector.name}"
+    _, row, suffix = metric
     return {*row.labels, *SCRAPED, *({"le"} if suffix == "_bucket" else ())}
 
 
 def names_in(expr: str) -> Iterator[str]:
-    """The rows of the table that an expression uses."""
+    """Yield the names of the metrics that an expression uses."""
     for selector in selectors(expr):
-        if (found := row_of(selector.name)) is not None:
-            yield found[0]
+        if (metric := row_of(selector.name)) is not None:
+            yield metric[0]
 
 
 def written(expr: str) -> set[str]:
-    """The labels that an expression makes."""
+    """Return the labels that an expression adds with label_replace."""
     calls = [node for node in walk(parsed(expr)) if isinstance(node, promql.Call)]
     return {call.args[1].val for call in calls if call.func.name == "label_replace"}
 
 
 def grouping(node: Any) -> list[str]:
-    """The labels that an aggregation or an operation names."""
+    """Return the labels by which an aggregation or a binary operation groups."""
     if isinstance(node, promql.AggregateExpr):
         return list(node.modifier.labels) if node.modifier else []
     if isinstance(node, promql.BinaryExpr) and node.modifier:
@@ -83,17 +83,17 @@ def grouping(node: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_query_asks_by_labels_that_its_series_have(name: str) -> None:
+def test_a_query_matches_labels_that_its_series_have(name: str) -> None:
     for expr in expressions(name):
         for selector in selectors(expr):
             assert selector.matchers <= labels_of(selector), expr
-        known = set().union(*(labels_of(selector) for selector in selectors(expr)), written(expr))
-        named = {label for node in walk(parsed(expr)) for label in grouping(node)}
-        assert named <= known, expr
+        labels = set().union(*(labels_of(selector) for selector in selectors(expr)), written(expr))
+        grouped = {label for node in walk(parsed(expr)) for label in grouping(node)}
+        assert grouped <= labels, expr
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_query_stays_within_one_release(name: str) -> None:
+def test_a_query_selects_series_of_one_release(name: str) -> None:
     for expr in expressions(name):
         for selector in selectors(expr):
             kind = KIND.match(selector.name)
@@ -101,18 +101,18 @@ def test_a_query_stays_within_one_release(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rates_are_taken_of_what_rises_and_of_nothing_else(name: str) -> None:
+def test_rates_are_taken_only_of_series_that_rise(name: str) -> None:
     for expr in expressions(name):
         for selector in selectors(expr):
-            found = row_of(selector.name)
+            metric = row_of(selector.name)
             if selector.function in RATES:
-                assert found is not None, expr
-                assert found[1].kind != "gauge" or found[0] in RISING, expr
-            elif found is not None:
-                assert found[1].kind in ("gauge", "counter"), f"{selector.name} without a rate: {expr}"
+                assert metric is not None, expr
+                assert metric[1].kind != "gauge" or metric[0] in RISING, expr
+            elif metric is not None:
+                assert metric[1].kind in ("gauge", "counter"), f"{selector.name} without a rate: {expr}"
 
 
-def test_every_exported_metric_is_plotted_or_watched_or_deliberate() -> None:
+def test_every_exported_metric_is_in_a_panel_or_an_alert_or_in_the_list_of_exceptions() -> None:
     watched = {name for rule in rules() for name in names_in(rule["expr"])}
     plotted = {name for board in NAMES for expr in expressions(board) for name in names_in(expr)}
     assert set(TABLE) - watched - plotted == set(DELIBERATE)

@@ -1,4 +1,4 @@
-"""Fleet's panel "Replicas": every pool of the release, groups included, and nothing of another release."""
+"""The panel "Replicas" of the dashboard Fleet shows every pool of the release, and nothing of another one."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ WORKLOADS = {
     },
     "statefulset": {
         "first-slipstream-rollout-big": 2,
-        "first-slipstream-rollout-big-0": 3,  # the other pods of a group
+        "first-slipstream-rollout-big-0": 3,  # the pods of a group beside its leader
         "first-slipstream-rollout-big-1": 3,
         "first-slipstream-rollout-wide-1": 5,  # a pool named wide-1
         "first-slipstream-rollout-wide-1-0": 3,
@@ -36,18 +36,18 @@ SERIES = (
 
 
 def shown(pool: str) -> dict[str, dict[str, int]]:
-    """The workloads that the panel should show for a choice of pools, by kind."""
+    """Return the workloads that the panel should show for a choice of pools, by kind."""
     of = {
         ".*": {"first-slipstream-rollout-default", "first-rollout-spot", "first-slipstream-rollout-big"}
         | {"first-slipstream-rollout-wide-1"},
         "default|big": {"first-slipstream-rollout-default", "first-slipstream-rollout-big"},
         "wide-1": {"first-slipstream-rollout-wide-1"},
     }[pool]
-    return {kind: {n: v for n, v in found.items() if n in of} for kind, found in WORKLOADS.items()}
+    return {kind: {n: v for n, v in replicas.items() if n in of} for kind, replicas in WORKLOADS.items()}
 
 
 def inputs() -> list[dict[str, str]]:
-    """What kube-state-metrics exports, in the namespace of the release and with other numbers in another."""
+    """Return the series of kube-state-metrics, for the release's namespace and for another one."""
     return [
         {"series": selector(name, [("namespace", space), (kind, workload)]), "values": str(value + more)}
         for kind, name in SERIES
@@ -71,7 +71,7 @@ def test_the_panel_shows_the_pools_of_the_release_and_nothing_else(tmp_path: Pat
     promtool("test", "rules", write_yaml(tmp_path / "replicas.yaml", {"rule_files": [], "tests": [case]}))
 
 
-def test_the_legends_name_what_the_series_have() -> None:
+def test_the_legends_use_labels_that_the_series_have() -> None:
     assert [target["legendFormat"] for target in PANEL["targets"]] == [
         "{{deployment}}, wanted",
         "{{deployment}}, ready",

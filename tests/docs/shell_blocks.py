@@ -1,4 +1,4 @@
-"""The commands of a page as a shell would run them: each program is a stub that writes down its words."""
+"""Run the commands of a page in a shell whose programs are stubs that record their arguments."""
 
 import json
 import os
@@ -23,13 +23,13 @@ SECONDS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One program with its words, after the shell's own expansions."""
+    """A call of a program, with its arguments after the expansions of the shell."""
 
     program: str
     words: tuple[str, ...]
 
     def values_of(self, *options: str) -> list[str]:
-        """What stands behind an option, each time that it is there, also as `--option=value`."""
+        """Return the value of each occurrence of an option, also in the form `--option=value`."""
         pairs = zip(self.words, (*self.words[1:], ""), strict=True)
         joined = [
             word.split("=", 1)[1] for word in self.words if word.split("=", 1)[0] in options and "=" in word
@@ -38,28 +38,28 @@ class Call:
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The fenced blocks of a language, or those of commands, which have none."""
+    """Return the fenced blocks of a language; blocks of commands have the language ""."""
     fences = re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     return [text for name, text in fences if name == language]
 
 
 def prompted(block: str) -> str:
-    """Of a block with the output of its commands, the commands alone."""
+    """Return the commands of a block that shows commands after `$` and their output."""
     lines = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
     return "\n".join(lines) if lines else block
 
 
 def inline(page: str, programs: Sequence[str]) -> list[str]:
-    """The commands in the middle of sentences; a program's name by itself is none."""
+    """Return the commands inside sentences; the name of a program alone is not a command."""
     text = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
-    found = [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
+    snippets = [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
     return [
-        code for code in found if code.split()[0] in programs and len(code.split()) > 2 and "…" not in code
+        code for code in snippets if code.split()[0] in programs and len(code.split()) > 2 and "…" not in code
     ]
 
 
 def run_shell(script: str, folder: Path) -> list[Call]:
-    """The calls that a script makes in a folder of its own. Errors: AssertionError where the shell fails."""
+    """Run a script in a folder, and return its calls. Errors: AssertionError if the shell fails."""
     log, stubs = folder / "calls.jsonl", folder / "stubs"
     stubs.mkdir(parents=True)
     (folder / PYTHON).parent.mkdir(parents=True)

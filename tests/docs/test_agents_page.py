@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
 
 
 def bare(source: str) -> str:
-    """The code without comments and docstrings."""
+    """Return the code without comments and docstrings."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef) and ast.get_docstring(node) is not None:
@@ -46,7 +46,7 @@ def test_a_missing_program_is_reported_with_its_key(monkeypatch: pytest.MonkeyPa
     assert "agent_program.py" in problem.reason
 
 
-def test_the_table_of_parameters_names_those_that_the_endpoint_knows() -> None:
+def test_the_table_of_parameters_has_every_parameter_that_the_endpoint_ignores_or_checks() -> None:
     named = " ".join(table(PAGE, "parameter"))
     assert [name for name in sorted(WITHOUT_MEANING) if f"`{name}`" not in named] == []
     assert [name for name in sorted(NEUTRAL) if f"`{name}" not in named] == []

@@ -24,19 +24,19 @@ OWN_NAMES = ("README.md", "CHANGELOG.md", "pyproject.toml", "Makefile")
 
 
 def invariants() -> dict[int, str]:
-    """The text under each heading of an invariant."""
-    under = section(PAGE, "Invariants")
-    titles = re.findall(r"^### (Invariant (\d+): .+)$", under, re.MULTILINE)
-    return {int(number): section(under, title) for title, number in titles}
+    """Return the text below the heading of each invariant."""
+    text = section(PAGE, "Invariants")
+    titles = re.findall(r"^### (Invariant (\d+): .+)$", text, re.MULTILINE)
+    return {int(number): section(text, title) for title, number in titles}
 
 
 def references(text: str) -> list[int]:
-    """The numbers of the invariants that a text names."""
-    return [int(number) for found in REFERENCE.findall(text) for number in re.findall(r"\d+", found)]
+    """Return the numbers of the invariants that a text names."""
+    return [int(number) for reference in REFERENCE.findall(text) for number in re.findall(r"\d+", reference)]
 
 
 def sources() -> Iterator[Path]:
-    """The texts of the repository that may name an invariant."""
+    """Return the files of the repository that may name an invariant."""
     yield from (ROOT / name for name in OWN_NAMES)
     for tree in TREES:
         for path in (ROOT / tree).rglob("*"):
@@ -73,7 +73,7 @@ def test_every_invariant_that_is_named_anywhere_is_on_the_page() -> None:
         ("an %s of 3 parts", []),
     ],
 )
-def test_a_reference_is_found_however_it_is_written(words: str, numbers: list[int]) -> None:
+def test_every_form_of_a_reference_to_an_invariant_is_found(words: str, numbers: list[int]) -> None:
     assert references(words % "invariant") == numbers
 
 
@@ -99,13 +99,13 @@ def listed_packages() -> list[str]:
 
 
 def packages() -> list[str]:
-    """Every package, with a slash behind it, and every module that is in none."""
+    """Return every package, with a slash after its name, and every module outside of packages."""
     inner = [path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py")]
     modules = [path.name for path in PACKAGE.glob("*.py") if path.name != "__init__.py"]
     return sorted([*modules, *(f"{path.as_posix()}/" for path in inner if path.parts)])
 
 
-def test_the_programs_that_the_page_calls_pods_are_the_packages_that_start() -> None:
+def test_the_page_lists_the_packages_with_a_program_as_pods() -> None:
     introduction = section(PAGE, "Where code lives").partition("\n|")[0]
     pods = {name for name in code(introduction) if (PACKAGE / name).is_dir()}
     programs = {path.parent.name for path in PACKAGE.glob("*/__main__.py")}
@@ -124,13 +124,13 @@ def test_the_owners_of_libraries_are_those_of_the_import_contracts() -> None:
 
 
 def owners_of_libraries() -> dict[str, list[str]]:
-    """Each library that a contract forbids, and the packages that no contract keeps from it."""
-    everybody = {name for layer in layers() for name in layer} - {"v1"}
-    kept: dict[str, set[str]] = {}
+    """Return each library that a contract forbids, with the packages that may import it."""
+    all_packages = {name for layer in layers() for name in layer} - {"v1"}
+    forbidden: dict[str, set[str]] = {}
     for contract in contracts():
         for library in contract.get("forbidden_modules", ()):
-            kept.setdefault(library, set()).update(short(contract["source_modules"]))
-    return {library: sorted(everybody - packages) for library, packages in kept.items()}
+            forbidden.setdefault(library, set()).update(without_package(contract["source_modules"]))
+    return {library: sorted(all_packages - packages) for library, packages in forbidden.items()}
 
 
 def top_level(packages: list[str]) -> list[str]:
@@ -138,22 +138,22 @@ def top_level(packages: list[str]) -> list[str]:
 
 
 def layers() -> list[list[str]]:
-    (found,) = [contract["layers"] for contract in contracts() if contract["type"] == "layers"]
-    return [short(layer.split("|")) for layer in found]
+    (contract_layers,) = [contract["layers"] for contract in contracts() if contract["type"] == "layers"]
+    return [without_package(layer.split("|")) for layer in contract_layers]
 
 
 def contracts() -> list[Mapping[str, Any]]:
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    found: list[Mapping[str, Any]] = tools["importlinter"]["contracts"]
-    return found
+    import_contracts: list[Mapping[str, Any]] = tools["importlinter"]["contracts"]
+    return import_contracts
 
 
-def short(modules: list[str]) -> list[str]:
-    """Names of modules without that of the package."""
+def without_package(modules: list[str]) -> list[str]:
+    """Return the names of modules without the name of the package."""
     return [module.strip().removeprefix("slipstream.") for module in modules]
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_of_the_page_leads_to_a_file_or_an_anchor() -> None:
     assert broken_links(PATH) == []
 
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md: it is what `make docs` writes, has every key once, and its links lead somewhere."""
+"""docs/configuration.md: it is the output of `make docs`, has every key once, and its links are valid."""
 
 import re
 import subprocess
@@ -53,7 +53,7 @@ SMALL = {
 
 
 def slug(title: str) -> str:
-    """GitHub's anchor of a heading."""
+    """Return the anchor that GitHub gives to a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
@@ -61,11 +61,11 @@ def headings(text: str) -> list[str]:
     return re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
 
 
-def test_the_page_is_what_make_docs_writes() -> None:
+def test_the_page_equals_the_output_of_make_docs() -> None:
     assert page(run_schema()) == TEXT, "run `make docs`"
 
 
-def test_the_check_fails_on_another_page(tmp_path: Path) -> None:
+def test_the_check_fails_if_the_page_differs(tmp_path: Path) -> None:
     script = tmp_path / "configuration.py"
     script.write_text((ROOT / "docs/configuration.py").read_text(encoding="utf-8"))
     command = [sys.executable, str(script)]
@@ -77,7 +77,7 @@ def test_the_check_fails_on_another_page(tmp_path: Path) -> None:
     assert subprocess.run([*command, "--check"], capture_output=True).returncode == 0
 
 
-def test_every_heading_has_an_anchor_of_its_own_and_every_link_leads_somewhere() -> None:
+def test_every_heading_has_a_unique_anchor_and_every_link_is_valid() -> None:
     anchors = Counter(map(slug, headings(TEXT)))
     assert {anchor for anchor, count in anchors.items() if count > 1} == set()
     inside = re.findall(r"\]\(#([\w-]+)\)", TEXT)
@@ -93,7 +93,7 @@ def test_every_key_of_the_schema_has_a_row() -> None:
     assert set(paths()) - rows == {"kind"} - rows
 
 
-def test_every_row_says_type_and_meaning() -> None:
+def test_every_row_has_a_type_and_a_meaning() -> None:
     rows = [line for line in TEXT.splitlines() if re.match(r"\| `\w+` \| .* \| .* \| .* \| .* \|$", line)]
     assert len(rows) > 300
     for row in rows:
@@ -104,7 +104,7 @@ def test_every_row_says_type_and_meaning() -> None:
         assert len(meaning.split()) >= 2, row
 
 
-def test_a_small_schema_becomes_the_rows_that_it_means() -> None:
+def test_the_rows_of_a_small_schema_are_as_expected() -> None:
     lines = page(SMALL).splitlines()
     meaning = r"Size &lt;b> a\*b, see [docs/models.md](models.md)."
     assert f"| `size_mib` | whole number, MiB or null | `null` | ≥ 1, ≤ 2,048 | {meaning} |" in lines
@@ -119,12 +119,12 @@ def test_a_small_schema_becomes_the_rows_that_it_means() -> None:
     assert not any("Invariant" in line for line in lines)
 
 
-def test_a_default_that_yaml_would_read_as_something_else_is_quoted() -> None:
+def test_a_default_that_yaml_would_parse_differently_is_quoted() -> None:
     defaults = re.findall(r"^\| `answers` \| [^|]* \| `([^`]*)`", TEXT, flags=re.MULTILINE)
     assert [yaml.safe_load(default) for default in defaults] == [["yes", "no"]]
 
 
-def test_the_example_of_the_page_names_the_schema_and_is_one_that_it_accepts() -> None:
+def test_the_example_of_the_page_names_the_schema_and_is_valid() -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
     first, _ = example.split("\n", 1)
     (file,) = re.findall(r"> (\S+\.json)$", TEXT, flags=re.MULTILINE)
@@ -143,4 +143,4 @@ def test_every_kind_is_listed_under_its_section(section: str) -> None:
 def _classes(annotation: object) -> list[type]:
     if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return [annotation]
-    return [found for part in get_args(annotation) for found in _classes(part)]
+    return [kind for part in get_args(annotation) for kind in _classes(part)]

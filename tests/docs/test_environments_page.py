@@ -28,7 +28,7 @@ TOKENS = Tokens(make_tokenizer(max_tokens=64), context_tokens=64, max_new_tokens
 
 
 async def play(*answers: str) -> Played:
-    """Play the environment of the page on `1+1=`; the policy gives these answers."""
+    """Run an episode of the environment of the page on `1+1=`, with these answers of the policy."""
     code, *_ = blocks(PAGE, "python")
     names: dict[str, Any] = {}
     exec(code, names)
@@ -49,7 +49,7 @@ async def play(*answers: str) -> Played:
 
 
 @scenario
-async def test_the_environment_of_the_page_gives_a_second_try() -> None:
+async def test_the_environment_of_the_page_allows_a_second_try() -> None:
     right, corrected = await play("2"), await play("7", "2")
     assert [(p.completion.text, p.turns, p.completion.rewards[0].value) for p in (right, corrected)] == [
         ("2", 1, 1.0),
@@ -94,7 +94,7 @@ def test_the_page_shows_the_table_of_the_example(capsys: pytest.CaptureFixture[s
     assert "note:" not in printed
 
 
-def test_the_configuration_of_openenv_is_valid_but_for_its_program() -> None:
+def test_the_configuration_of_openenv_is_valid_except_for_the_missing_program() -> None:
     (section,) = [text for text in blocks(PAGE, "yaml") if "kind: openenv" in text]
     config = parse_config(yaml.safe_load(section))
     problems = [*check_config(config), *check_environment(config)]
@@ -102,7 +102,7 @@ def test_the_configuration_of_openenv_is_valid_but_for_its_program() -> None:
     assert errors == ["there is no program '/opt/number-env/bin/uvicorn'"]
 
 
-def test_the_configuration_of_verifiers_is_valid_but_for_its_python() -> None:
+def test_the_configuration_of_verifiers_is_valid_except_for_the_missing_python() -> None:
     (section,) = [text for text in blocks(PAGE, "yaml") if "kind: verifiers" in text]
     config = parse_config(yaml.safe_load(section))
     problems = [*check_config(config), *check_environment(config)]
@@ -115,7 +115,7 @@ def test_every_reward_of_openenv_is_in_its_table() -> None:
     assert [row.strip("`") for row in rewards] == list(VALUES)
 
 
-def test_every_member_of_the_table_is_one_of_an_episode() -> None:
+def test_the_table_lists_the_public_members_of_an_episode() -> None:
     async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
         raise AssertionError("nothing is sampled")
 

@@ -1,4 +1,4 @@
-"""docs/getting-started.md: the example of a run is valid, and one answer can get all of its rewards."""
+"""docs/getting-started.md: the example of a run is valid, and one answer can earn all of its rewards."""
 
 import asyncio
 import json
@@ -18,14 +18,14 @@ PAGE = (ROOT / "docs/getting-started.md").read_text(encoding="utf-8")
 
 
 def example() -> str:
-    """The one YAML block."""
+    """Return the only YAML block of the page."""
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
     return str(block)
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """The example, with a model and rows that are there."""
+    """Return the example with an existing model and existing rows."""
     (tmp_path / "models").mkdir()
     model = make_model(
         tmp_path / "models" / "Qwen2.5-0.5B-Instruct", max_position_embeddings=32768, vocab_size=151936
@@ -40,14 +40,14 @@ def job(tmp_path: Path) -> Path:
     return file
 
 
-def test_the_example_is_valid_without_a_remark_on_its_rewards(
+def test_the_example_is_valid_without_a_warning_about_its_rewards(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", str(job)]) == 0
     assert "note: rewards" not in capsys.readouterr().out
 
 
-def test_a_right_answer_in_the_form_that_is_asked_for_has_every_reward_of_the_example(
+def test_a_right_answer_in_the_requested_form_earns_every_reward_of_the_example(
     job: Path,
 ) -> None:
     config = load_config(job)
@@ -64,7 +64,7 @@ def test_a_right_answer_in_the_form_that_is_asked_for_has_every_reward_of_the_ex
     assert asyncio.run(values()) == [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
 
 
-def test_make_setup_installs_and_runs_nothing() -> None:
+def test_make_setup_only_installs() -> None:
     steps = subprocess.run(
         ["make", "--dry-run", "--always-make", "setup"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout

@@ -1,4 +1,4 @@
-"""docs/kubernetes.md: its values render, and its commands are those that there are."""
+"""docs/kubernetes.md: its values render, and its commands exist."""
 
 import re
 import shlex
@@ -21,32 +21,32 @@ FIRST, TRIAL = "helm install first", "helm install trial"
 
 
 def blocks(language: str) -> list[str]:
-    """The fenced blocks of a language, or those of commands, which have none."""
+    """Return the fenced blocks of a language; blocks of commands have the language ""."""
     fences = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
     return [text for name, text in fences if name == language]
 
 
 def commands(start: str) -> list[str]:
-    """Every command of the page that begins so, with its continuations."""
+    """Return every command of the page that begins with `start`, with its continuation lines."""
     lines = [line for block in blocks("") for line in block.replace("\\\n", " ").splitlines()]
     inline = [code for code in re.findall(r"`([^`\n]+)`", PAGE) if " " in code]
     return [command.strip() for command in (*lines, *inline) if command.strip().startswith(start)]
 
 
 def values_with(key: str) -> dict[str, Any]:
-    """The one block of values that has this text."""
+    """Return the only block of values that contains the text `key`."""
     (block,) = [block for block in blocks("yaml") if key in block]
-    found: dict[str, Any] = yaml.safe_load(block)
-    return found
+    values: dict[str, Any] = yaml.safe_load(block)
+    return values
 
 
 def rendered(values: dict[str, Any], run: str) -> list[dict[str, Any]]:
     from helm_python import Chart
 
     chart = Chart.load(ROOT / "charts/slipstream")
-    given = {**values, "run": {"config": run}}
-    chart.validate_schema(given)
-    files = chart.render(given, name="first", namespace="slipstream")
+    release_values = {**values, "run": {"config": run}}
+    chart.validate_schema(release_values)
+    files = chart.render(release_values, name="first", namespace="slipstream")
     documents = [yaml.safe_load_all(text) for path, text in files.items() if path.endswith(".yaml")]
     return [document for stream in documents for document in stream if document]
 
@@ -80,7 +80,7 @@ def test_every_further_block_of_values_renders_over_the_first(key):
     assert rendered({**values_with("registry: registry.example.com"), **values_with(key)}, RUN)
 
 
-def test_the_pod_that_fills_the_claims_may_run_and_fills_those_of_the_first_release():
+def test_the_pod_that_fills_the_claims_is_admitted_and_fills_those_of_the_first_release():
     (block,) = [block for block in blocks("yaml") if "kind: Pod" in block]
     *claims, pod = yaml.safe_load_all(block)
     assert list(pods_are_restricted([*claims, pod])) == []
@@ -99,8 +99,8 @@ def test_the_certificates_are_for_the_names_and_the_trust_domain_of_the_release(
     (config,) = [d for d in rendered(values, DISTILLING) if "cluster.yaml" in d.get("data", ())]
     cluster = yaml.safe_load(config["data"]["cluster.yaml"])
     certs, teacher = commands("slipstream certs certs")
-    for room in ("learner", "replay", "verifier", "teacher"):
-        assert f"{room}={cluster[room]['address'].partition(':')[0]}" in certs
+    for role in ("learner", "replay", "verifier", "teacher"):
+        assert f"{role}={cluster[role]['address'].partition(':')[0]}" in certs
     assert f"teacher={cluster['teacher']['address'].partition(':')[0]}" in teacher
     assert cluster["replay"]["redis_url"].split("//")[1].partition(":")[0] in certs
     for command in (certs, teacher):
@@ -118,7 +118,7 @@ def test_the_loop_that_certs_prints_is_that_of_the_page(tmp_path):
     assert PAGE.count(loop) == 2
 
 
-def test_where_restricted_v2_gives_users_the_page_names_what_to_leave_out_and_the_peers():
+def test_for_restricted_v2_the_page_names_the_values_to_leave_out_and_the_peers():
     openshift = yaml.safe_load((ROOT / "charts/slipstream/ci/openshift-values.yaml").read_text("utf-8"))
     (bullet,) = re.findall(r"^- \*OpenShift\*.*?(?=^- )", PAGE, flags=re.MULTILINE | re.DOTALL)
     peers = {name: openshift["network"][name]["peers"] for name in ("dns", "prometheus")}
@@ -133,7 +133,7 @@ def test_where_restricted_v2_gives_users_the_page_names_what_to_leave_out_and_th
     ]
 
 
-def test_each_loop_over_roles_makes_every_secret_that_the_values_name():
+def test_each_loop_over_roles_creates_every_secret_that_the_values_name():
     secrets = values_with("mode: secrets")["tls"]["secrets"]
     assert set(secrets) == {*ROLES} - {"console"}
     assert secrets == {role: f"first-{role}-tls" for role in secrets}
@@ -158,7 +158,7 @@ def test_the_values_of_a_teacher_render_and_have_the_bound_that_the_page_names()
 
 @pytest.mark.chart
 @pytest.mark.parametrize("command", sorted(set(commands("slipstream cluster"))))
-def test_every_command_that_looks_after_the_cluster_exists(command, tmp_path):
+def test_every_cluster_command_of_the_page_exists(command, tmp_path):
     missing = ["--kubeconfig", str(tmp_path / "missing")]
     done = subprocess.run([*slipstream(command), *missing], capture_output=True, text=True)
     assert "usage:" not in done.stderr

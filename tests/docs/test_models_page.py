@@ -1,4 +1,4 @@
-"""docs/models.md: a row for each family that is run, and no other; what validate says of bfloat16."""
+"""docs/models.md: a row for each tested family of models, and the shares that `validate` prints."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_the_table_has_the_families_of_the_tests_and_no_other() -> None:
         ("`mis` by the product", "{preset: decoupled_ppo, correction: {kind: mis, level: sequence}}"),
     ],
 )
-def test_the_shares_that_bfloat16_costs_are_those_that_validate_prints(
+def test_the_shares_of_bfloat16_are_those_that_validate_prints(
     name: str, algorithm: str, column: int
 ) -> None:
     tokens = (512, 10_000)[column]

@@ -1,4 +1,4 @@
-"""docs/networks.md: its values render over those of the first release, and its commands exist."""
+"""docs/networks.md: its values render on top of those of the first release, and its commands exist."""
 
 import re
 from pathlib import Path
@@ -15,9 +15,9 @@ BLOCKS = [yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```$", P
 
 
 def pods(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The pod templates of learner and rollout, with these values over those of the first release."""
+    """Return the pod templates of learner and rollout, with `values` on top of those of the first release."""
     first = values_with("registry: registry.example.com")
-    merged = {**first, **{room: {**first[room], **values[room]} for room in values}}
+    merged = {**first, **{component: {**first[component], **values[component]} for component in values}}
     owners = [d for d in rendered(merged, RUN) if d["kind"] in ("StatefulSet", "Deployment")]
     parts = {"learner", "rollout"}
     return [
@@ -29,24 +29,24 @@ def pods(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.chart
 @pytest.mark.parametrize("values", BLOCKS, ids=range(len(BLOCKS)))
-def test_what_the_page_sets_arrives_in_the_pods_of_learner_and_rollout(values: dict[str, Any]) -> None:
+def test_the_settings_of_the_page_are_in_the_pods_of_learner_and_rollout(values: dict[str, Any]) -> None:
     learner, rollout = pods(values)
-    for room, pod in ((values["learner"], learner), (values["rollout"]["defaults"], rollout)):
+    for component, pod in ((values["learner"], learner), (values["rollout"]["defaults"], rollout)):
         (container, *_) = pod["spec"]["containers"]
-        for name, amount in room.get("resources", {}).get("limits", {}).items():
+        for name, amount in component.get("resources", {}).get("limits", {}).items():
             assert str(container["resources"]["limits"][name]) == str(amount)
-        for setting in room.get("extraEnv", []):
+        for setting in component.get("extraEnv", []):
             assert setting in container["env"]
-        assert room.get("podAnnotations", {}).items() <= pod["metadata"]["annotations"].items()
+        assert component.get("podAnnotations", {}).items() <= pod["metadata"]["annotations"].items()
 
 
 @pytest.mark.parametrize("target", ["send-weights", "receive-weights"])
 def test_every_option_of_a_probe_on_the_page_exists(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["probe", target, "--help"])
-    known = capsys.readouterr().out
+    help_text = capsys.readouterr().out
     (command,) = re.findall(rf"slipstream probe {target}((?:.|\\\n)*?)\n", PAGE.partition("## What NCCL")[0])
-    assert all(option in known for option in re.findall(r"--[a-z]+", command))
+    assert all(option in help_text for option in re.findall(r"--[a-z]+", command))
 
 
 @pytest.mark.chart

@@ -1,8 +1,8 @@
-"""Every command of docs/kubernetes.md, cluster.md and networks.md works as it is written, from a clone.
+"""Every command of docs/kubernetes.md, cluster.md and networks.md works as written, in a clone.
 
-A shell runs each block with stubs for programs, so that loops, variables and quotes are those of the page.
-The words of each call are then compared with the chart, the Dockerfiles, the command line and the page's
-own files.
+A shell runs each block with stubs of programs, so loops, variables and quotes are tested too.
+The arguments of each call are compared with the chart, the Dockerfiles, the command line and the files of
+the page.
 """
 
 import re
@@ -28,13 +28,13 @@ KUBERNETES, CLUSTER, NETWORKS = (
     (ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("kubernetes", "cluster", "networks")
 )
 FILE_NAMES = ("my.yaml", "first.yaml", "trial.yaml", "fill.yaml", "mine.py")
-BROUGHT = {"train.jsonl": "prompts", "judge.key": "the key of a judge"}
-"""Files that the reader brings, and what the page calls them."""
+OF_THE_READER = {"train.jsonl": "prompts", "judge.key": "the key of a judge"}
+"""Files that the reader provides, and the words of the page for them."""
 HELM_OPTIONS = {"--namespace", "--values", "--set-file", "--set"}
 SECRET_KINDS = {"generic", "docker-registry"}
 REGISTRY = "registry.example.com/team"
 DIGESTS = "digests.yaml"
-"""Which docker/digests.py writes."""
+"""The file that docker/digests.py writes."""
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
 SCRIPTS = [
@@ -49,7 +49,7 @@ SHOWS_WORDS = re.compile(r"\[--?\w|\||FILE|SECONDS|POOL\b")
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
-    """Every call of the pages."""
+    """Return every call of the pages."""
     scripts = [script for script in SCRIPTS if DIAGRAM not in script and not is_synopsis(script)]
     folders = (tmp_path_factory.mktemp("block") for _ in scripts)
     return [
@@ -60,7 +60,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
 
 
 def is_synopsis(script: str) -> bool:
-    """Whether it names what a command takes, instead of being one."""
+    """Return whether a text is the synopsis of a command instead of a command."""
     return "\n" not in script and SHOWS_WORDS.search(script) is not None
 
 
@@ -70,7 +70,7 @@ def of(calls: list[Call], program: str, *beginnings: str) -> list[Call]:
 
 @cache
 def page_file(name: str) -> str:
-    """The block that the page has for a file: the paragraph above begins or ends with the file's name."""
+    """Return the block of a file: the paragraph above the block begins or ends with the name of the file."""
     parts = re.split(r"^```(?:yaml|python)\n(.*?)^```$", KUBERNETES, flags=re.MULTILINE | re.DOTALL)
     for before, block in zip(parts[::2], parts[1::2], strict=False):
         paragraph = before.strip().split("\n\n")[-1]
@@ -84,15 +84,15 @@ def text_of(name: str) -> str:
 
 
 def digests() -> dict[str, Any]:
-    """What docker/digests.py writes after a build of all images."""
+    """Return the values that docker/digests.py writes after a build of all images."""
     values = runpy.run_path(str(ROOT / "docker/digests.py"))["values"]
     pushed = {name: {"containerimage.digest": DIGEST} for name in ("services", "learner", "rollout")}
-    found: dict[str, Any] = values(pushed)
-    return found
+    pinned: dict[str, Any] = values(pushed)
+    return pinned
 
 
 def release_of(call: Call) -> tuple[str, dict[str, Any]]:
-    """Name and values of a `helm install` or `helm upgrade`."""
+    """Return the name and the values of a `helm install` or `helm upgrade`."""
     values: dict[str, Any] = {}
     for name in call.values_of("--values"):
         values = laid_over(values, digests() if name == DIGESTS else yaml.safe_load(text_of(name)))
@@ -116,8 +116,8 @@ def releases(calls: list[Call]) -> list[Call]:
     return of(calls, "helm", "install", "upgrade")
 
 
-def known_objects(calls: list[Call]) -> set[str]:
-    """Kind and name of all objects: of the releases, of their pods, and those that the page makes."""
+def existing_objects(calls: list[Call]) -> set[str]:
+    """Return kind and name of all objects: of the releases, their pods, and those that the page creates."""
     documents = [document for call in releases(calls) for document in rendered(call)]
     documents += list(yaml.safe_load_all(page_file("fill.yaml")))
     for call in releases(calls):
@@ -140,7 +140,7 @@ def test_every_release_of_the_page_renders(calls: list[Call]) -> None:
 
 
 @pytest.mark.chart
-def test_every_other_command_of_helm_is_about_a_release_of_the_page(calls: list[Call]) -> None:
+def test_every_other_command_of_helm_names_a_release_of_the_page(calls: list[Call]) -> None:
     chart = yaml.safe_load((ROOT / "charts/slipstream/Chart.yaml").read_text(encoding="utf-8"))
     others = [call for call in of(calls, "helm") if call not in releases(calls)]
     (package,) = of(calls, "helm", "package")
@@ -165,7 +165,7 @@ def test_the_images_of_the_first_release_are_those_that_the_page_pushes(calls: l
 
 
 def baked(calls: list[Call]) -> set[str]:
-    """What `docker buildx bake` pushes. tests/images/test_bake.py compares the names with docker/bake.hcl."""
+    """Return the images that `docker buildx bake` pushes; test_bake.py compares the names with bake.hcl."""
     (bake,) = [call for call in of(calls, "docker", "buildx") if call.words[1] == "bake"]
     assert bake.values_of("--file") == ["docker/bake.hcl"]
     assert {"--push", "--sbom=true", "--provenance=mode=max"} <= set(bake.words)
@@ -173,7 +173,7 @@ def baked(calls: list[Call]) -> set[str]:
     return {f"{REGISTRY}/slipstream/{target}:{__version__}" for target in targets}
 
 
-def test_the_builder_is_made_where_there_is_none_and_the_registry_is_logged_in_to(calls: list[Call]) -> None:
+def test_a_missing_builder_is_created_and_docker_logs_in_to_the_registry(calls: list[Call]) -> None:
     docker = of(calls, "docker")
     (bake,) = [call for call in docker if call.words[1] == "bake"]
     (login,) = of(calls, "docker", "login")
@@ -218,15 +218,15 @@ def test_every_image_is_built_from_a_file_with_the_arguments_that_it_takes(calls
 
 
 @pytest.mark.chart
-def test_kubectl_names_objects_that_there_are(calls: list[Call]) -> None:
-    known = known_objects(calls)
+def test_kubectl_names_existing_objects(calls: list[Call]) -> None:
+    existing = existing_objects(calls)
     named = [name for call in of(calls, "kubectl") for name in named_objects(call)]
     assert len(set(named)) > 5
-    assert [name for name in named if name not in known] == []
+    assert [name for name in named if name not in existing] == []
 
 
 def named_objects(call: Call) -> Iterator[str]:
-    """Kind and name of what a command asks for."""
+    """Yield kind and name of each object that a command names."""
     words = [word for word in call.words if not word.startswith("-")]
     for value in call.values_of(
         "--namespace", "--for", "--timeout", "--container", "--selector", "--filename"
@@ -254,10 +254,10 @@ def test_the_selectors_of_kubectl_select_something(calls: list[Call]) -> None:
     assert len(selectors) == 2
     for selector in selectors:
         terms = dict(term.split("=") for term in selector.split(","))
-        assert any(terms.items() <= found.items() for found in (*labels, *pods)), selector
+        assert any(terms.items() <= object_labels.items() for object_labels in (*labels, *pods)), selector
 
 
-def test_every_secret_that_the_values_name_is_made_by_a_command(calls: list[Call]) -> None:
+def test_every_secret_that_the_values_name_is_created_by_a_command(calls: list[Call]) -> None:
     made = {call.words[3] for call in of(calls, "kubectl", "create") if call.words[1] == "secret"}
     assert {
         call.words[2] for call in of(calls, "kubectl", "create") if call.words[1] == "secret"
@@ -273,18 +273,20 @@ def page_tls() -> str:
     return block
 
 
-def test_every_file_that_a_command_reads_is_on_the_page_or_brought_or_in_the_clone(calls: list[Call]) -> None:
+def test_every_file_that_a_command_reads_is_on_the_page_or_provided_or_in_the_clone(
+    calls: list[Call],
+) -> None:
     for call in of(calls, "kubectl", "apply"):
         (name,) = call.values_of("--filename")
         assert name == "-" or page_file(name)
     for call in of(calls, "kubectl", "create"):
-        for given in call.values_of("--from-file"):
-            name = given.partition("=")[2] or given
-            assert name in BROUGHT or name.startswith("certs/"), name
-    assert all(f"`{name}`" in KUBERNETES or name in KUBERNETES for name in BROUGHT)
+        for value in call.values_of("--from-file"):
+            name = value.partition("=")[2] or value
+            assert name in OF_THE_READER or name.startswith("certs/"), name
+    assert all(f"`{name}`" in KUBERNETES or name in KUBERNETES for name in OF_THE_READER)
 
 
-def test_every_call_of_slipstream_is_one_that_it_takes(calls: list[Call]) -> None:
+def test_the_command_line_accepts_every_call_of_slipstream(calls: list[Call]) -> None:
     ours = of(calls, "slipstream")
     assert {call.words[0] for call in ours} == {"certs", "cluster", "probe", "validate"}
     inside = [call.words[call.words.index("--") + 1 :] for call in of(calls, "kubectl", "exec")]
@@ -306,7 +308,7 @@ def test_every_validation_of_the_page_passes(
         assert main(list(call.words)) == 0, capsys.readouterr().err
 
 
-def test_what_is_installed_are_extras_that_there_are(calls: list[Call]) -> None:
+def test_installed_extras_exist(calls: list[Call]) -> None:
     installs = [call for call in calls if call.program == "python" and "install" in call.words]
     assert len(installs) == 1
     extras = re.findall(
@@ -320,14 +322,14 @@ def test_what_is_installed_are_extras_that_there_are(calls: list[Call]) -> None:
 NAMES_OF_THE_INDEX = re.compile(r"pip install [^`\n]*['\" ]slipstream\b")
 
 
-def test_nobody_is_told_to_install_the_program_from_a_package_index() -> None:
+def test_no_page_installs_slipstream_from_a_package_index() -> None:
     kinds = ("*.md", "*.txt", "*.py", "*.yaml", "*.tpl", "*.sh")
     folders = ("docs", "services", "charts", "deploy", "docker", "examples", "benchmarks")
     files = [
         ROOT / "README.md",
         *(file for folder in folders for kind in kinds for file in (ROOT / folder).rglob(kind)),
     ]
-    said = [
+    naming = [
         str(file.relative_to(ROOT)) for file in files if NAMES_OF_THE_INDEX.search(file.read_text("utf-8"))
     ]
-    assert said == []
+    assert naming == []

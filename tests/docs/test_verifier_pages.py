@@ -1,4 +1,4 @@
-"""docs/rewards.md, verifier.md and isolation.md: what they show runs, and what they list is what there is."""
+"""docs/rewards.md, verifier.md and isolation.md: their examples run, and their tables are complete."""
 
 import asyncio
 import json
@@ -29,13 +29,13 @@ VERIFIER = (ROOT / "docs/verifier.md").read_text(encoding="utf-8")
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The fenced blocks of a language; those of output have none."""
+    """Return the fenced blocks of a language; blocks of output have the language ""."""
     fences = re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     return [text for name, text in fences if name == language]
 
 
 def table(page: str, heading: str) -> dict[str, list[str]]:
-    """Rows of the table with this heading: first cell → the others."""
+    """Return the rows of the table with a first heading: the first cell → the other cells."""
     _, _, below = page.partition(f"\n| {heading} |")
     rows = below.split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
@@ -43,18 +43,18 @@ def table(page: str, heading: str) -> dict[str, list[str]]:
 
 
 def kinds() -> dict[str, type[RewardSection]]:
-    """Every kind of reward and its section."""
+    """Return the section of every kind of reward."""
     union, _ = get_args(RewardConfig)
     sections = [get_args(member)[0] for member in get_args(union)]
     return {section.model_fields["kind"].default: section for section in sections}
 
 
 @pytest.mark.parametrize("block", blocks(REWARDS, "yaml") + blocks(VERIFIER, "yaml"))
-def test_every_configuration_of_the_pages_is_one(block: str) -> None:
+def test_every_configuration_of_the_pages_is_valid(block: str) -> None:
     parse_config(yaml.safe_load(block))
 
 
-def test_every_kind_of_reward_is_in_the_table_and_no_other() -> None:
+def test_the_table_has_exactly_the_kinds_of_rewards() -> None:
     assert set(table(REWARDS, "kind")) == {f"`{kind}`" for kind in kinds()}
 
 
@@ -78,7 +78,7 @@ def test_a_function_of_the_page_is_a_reward() -> None:
 
 
 def scored(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
-    """A command of the page, on the file of the page."""
+    """Run a command of the page on the file of the page."""
     (rows,) = blocks(VERIFIER, "json")
     (folder / "rows.jsonl").write_text(rows)
     _, *arguments = shlex.split(command, comments=True)
@@ -130,7 +130,7 @@ def test_every_column_of_a_file_is_in_the_table() -> None:
     assert named == {*COLUMNS, COMPLETIONS, MESSAGES}
 
 
-def test_every_refusal_over_http_is_in_the_table() -> None:
+def test_every_error_over_http_is_in_the_table() -> None:
     named = {int(status) for row in table(VERIFIER, "status") for status in row.split(", ")}
     assert named == set(REFUSALS)
 

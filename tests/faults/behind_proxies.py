@@ -1,6 +1,6 @@
-"""Becomes a pod whose calls go through proxies: behind_proxies.py DIRECTORY SEED COMMAND….
+"""Start proxies, then execute a pod whose calls go through them: behind_proxies.py DIRECTORY SEED COMMAND….
 
-DIRECTORY gets NAME.pid, and holds the faults of each path as CLIENT-SERVER.json.
+It writes NAME.pid to DIRECTORY, which has the faults of each path in CLIENT-SERVER.json.
 """
 
 import json
@@ -13,7 +13,7 @@ from slipstream.cli.launch.pods import ADDRESS_VARIABLES
 
 
 def main(directory: Path, seed: str, command: list[str]) -> None:
-    """Start the proxies, point the environment at them, and become the pod, with the same process id."""
+    """Start the proxies, set their addresses in the environment, and execute the pod in this process."""
     name = command[command.index("--name") + 1]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name}.pid").write_text(str(os.getpid()))

@@ -1,4 +1,4 @@
-"""A `slipstream run` with every pod behind proxies, and what must be true of it after any fault."""
+"""A `slipstream run` with every pod behind proxies, and the checks after any fault."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ GROUPS_PER_STEP = 8
 class FaultyRun(Run):
     """A run whose processes and connections can be disturbed.
 
-    `seed` above 0 puts a relay that can lose answers into each path, and seeds its choice.
+    `seed` above 0 puts a proxy that can lose responses into each path, and seeds its choice.
     """
 
     def __init__(self, directory: Path, *arguments: str, steps: int, seed: int = 0) -> None:
@@ -30,18 +30,18 @@ class FaultyRun(Run):
         super().__init__(directory, *EMULATED, *arguments, steps=steps, program=program)
 
     def path(self, client: str, server: str) -> FaultFile:
-        """The connections of one pod to another."""
+        """Return the fault file of the connections of a pod to another."""
         return FaultFile(self.faults / f"{client}-{server}.json")
 
     def disturb(
         self, fault: Fault, *, clients: tuple[str, ...] = ("learner", "actor-0", "rollout-0", "rollout-1")
     ) -> None:
-        """Put a fault in force between these pods and replay."""
+        """Apply a fault to the connections between these pods and replay."""
         for client in clients:
             self.path(client, "replay").write(fault)
 
     def pid(self, name: str) -> int | None:
-        """The process id of a pod, ready or not; `redis` is the server that replay has started."""
+        """Return the process id of a pod, ready or not; `redis` is the server that replay has started."""
         if name == "redis":
             replay = self.pid("replay")
             return None if replay is None else child_of(replay, "redis-server", "valkey-server")
@@ -51,22 +51,22 @@ class FaultyRun(Run):
             return None
 
     def send(self, name: str, number: signal.Signals) -> int:
-        """Send a signal to a pod; returns its process id."""
+        """Send a signal to a pod; return its process id."""
         pid = self.pid(name)
         assert pid is not None, f"{name} has not been started:\n{self.said()}"
         os.kill(pid, number)
         return pid
 
     def trained(self) -> list[int]:
-        """The dispatch indices of the groups that the weights were trained on, with repetitions.
+        """Return the dispatch indices of the groups on which the weights were trained, with repetitions.
 
-        A step that a resumed learner makes anew replaces the one that was lost.
+        A step that a resumed learner repeats replaces the lost one.
         """
         steps = {row["step"]: row["dispatch_indices"] for row in self.rows("step")}
         return [index for _, indices in sorted(steps.items()) for index in indices]
 
     def assert_exactly_once(self) -> None:
-        """Every step was made, no group was trained twice, the ledger closes, and no process is left."""
+        """Check that all steps were made once, the ledger is balanced, and no process is left."""
         summary = self.summary()
         trained = self.trained()
         assert summary["steps"] == self.steps, self.said()
@@ -79,7 +79,7 @@ class FaultyRun(Run):
 
 @contextmanager
 def faulty(directory: Path, *arguments: str, steps: int, seed: int = 0) -> Iterator[FaultyRun]:
-    """A disturbed run that is ended with the block, whatever happens in it."""
+    """Start a run behind proxies, and stop it at the end of the context."""
     run = FaultyRun(directory, *arguments, steps=steps, seed=seed)
     try:
         yield run
@@ -90,7 +90,7 @@ def faulty(directory: Path, *arguments: str, steps: int, seed: int = 0) -> Itera
 
 
 def child_of(parent: int, *names: str) -> int | None:
-    """The living child of a process with one of these names."""
+    """Return the living child of a process with one of these names."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, after = stat.read_text().partition("(")[2].rpartition(")")
@@ -103,7 +103,7 @@ def child_of(parent: int, *names: str) -> int | None:
 
 
 def wait_for_end(run: FaultyRun, *, seconds: float) -> int:
-    """The exit status. Errors: AssertionError with the output when the run does not end in time."""
+    """Wait for the end of a run; return its exit status. Errors: AssertionError with the output."""
     deadline = time.monotonic() + seconds
     while (status := run.process.poll()) is None:
         assert time.monotonic() < deadline, f"the run did not end within {seconds} s:\n{run.said()}"

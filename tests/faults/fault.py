@@ -1,4 +1,4 @@
-"""The fault in force on one connection path, as a small file that a test writes and a proxy reads."""
+"""The current fault of a connection path, in a small file that a test writes and a proxy reads."""
 
 import json
 import os
@@ -8,34 +8,34 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to the traffic of one path. The default is no fault."""
+    """The fault of the traffic of a path. The default is no fault."""
 
     delay_seconds: float = 0.0
     """Latency in each direction; bytes keep their order, and bandwidth is not limited."""
     partition: bool = False
-    """Nothing gets through in either direction, on old and new connections; none is closed."""
+    """No byte is forwarded in either direction, on old and new connections; none is closed."""
     half_open_after_bytes: int = 0
     """A connection that has carried so many bytes of answers since the fault began carries nothing more, in
     either direction, and is not closed; 0 is never."""
     half_open_times: int = 0
-    """How many connections do so."""
+    """The number of connections with this fault."""
     cuts: int = 0
     """Counter: the connections that are open when it grows are reset."""
     cut_answers: float = 0.0
-    """Share of answers, as TCP carries them, at which their connection is reset."""
+    """Share of responses, as bursts of TCP, at which their connection is reset."""
     swallowed_answers: float = 0.0
-    """Share of answers at which their connection goes half-open: requests get through, answers never."""
+    """Share of responses at which their connection becomes half-open: it forwards only requests."""
     lost_answers: float = 0.0
-    """Share of calls whose request is delivered and whose answer is not; needs a relay."""
+    """Share of calls whose request is delivered and whose response is lost; needs the gRPC proxy."""
     lost_silently: bool = True
-    """True: a lost answer never comes. False: the call fails with UNAVAILABLE once the server has done it."""
+    """True: a lost response never arrives. False: the call fails with UNAVAILABLE after the server's work."""
 
 
 NO_FAULT = Fault()
 
 
 class FaultFile:
-    """The fault of one path, written by the test and read by the proxy."""
+    """The file with the fault of a path."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,14 +43,14 @@ class FaultFile:
         self._fault = NO_FAULT
 
     def write(self, fault: Fault) -> None:
-        """Put a fault in force."""
+        """Set the fault."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps(asdict(fault)))
         os.replace(new, self._path)
 
     def read(self) -> Fault:
-        """The fault in force."""
+        """Return the current fault."""
         try:
             stamp = self._path.stat().st_mtime_ns
         except FileNotFoundError:

@@ -18,7 +18,7 @@ WRAPPER = str(Path(__file__).with_name("behind_proxies.py"))
 
 
 def behind_proxies(directory: str, seed: str) -> Callable[[RunConfig], tuple[PodSpec, ...]]:
-    """The real table of pods, each started through the wrapper."""
+    """Return the real table of pods, each with the wrapper in front of its command."""
 
     def wrapped(spec: PodSpec) -> PodSpec:
         return dataclasses.replace(spec, command=(sys.executable, WRAPPER, directory, seed, *spec.command))

@@ -1,4 +1,4 @@
-"""The moments of a run at which a process can be disturbed, as conditions on what the run has written."""
+"""The phases of a run in which a test disturbs a process, as conditions on the files of the run."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,27 +8,27 @@ Condition = Callable[[FaultyRun, str], bool]
 
 
 def starting(run: FaultyRun, name: str) -> bool:
-    """The process exists and has not said that it is ready."""
+    """Return whether the process exists and is not ready."""
     return run.pid(name) is not None and not (run.run_dir / "pods" / f"{name}.json").exists()
 
 
 def first_batch(run: FaultyRun, name: str) -> bool:
-    """Everybody is ready, and nothing has been trained."""
+    """Return whether all pods are ready, and no step has been made."""
     return bool(run.rows("evaluation")) and run.version() == 0
 
 
 def training(run: FaultyRun, name: str) -> bool:
-    """Some steps have been made."""
+    """Return whether some steps have been made."""
     return run.version() >= 2
 
 
 def checkpointing(run: FaultyRun, name: str) -> bool:
-    """A checkpoint is due at this version (every fifth)."""
+    """Return whether a checkpoint is due at the current version (every fifth)."""
     return run.version() >= 5 and run.version() % 5 == 0
 
 
 def evaluating(run: FaultyRun, name: str) -> bool:
-    """An evaluation was begun at step 5, and has not been reported."""
+    """Return whether the evaluation of step 5 has begun and not ended."""
     return run.version() >= 5 and run.rows("evaluation")[-1]["step"] == 0
 
 

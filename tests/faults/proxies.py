@@ -1,4 +1,4 @@
-"""A process with the proxies of one pod: proxies.py SEED (FAULT_FILE TARGET)… prints their addresses."""
+"""The proxies of a pod as a process: proxies.py SEED (FAULT_FILE TARGET)… prints their addresses."""
 
 import asyncio
 import json
@@ -10,20 +10,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.fault import FaultFile
-from faults.relay import Relay
+from faults.grpc_proxy import GrpcProxy
 from faults.tcp_proxy import TcpProxy
 from slipstream.processes.lifetime.parent_death import die_with_parent
 
 
 async def main(seed: int, files: list[str], targets: list[str]) -> None:
-    """Client ─▶ TCP proxy ─▶ relay (where the seed asks for one) ─▶ server."""
+    """Client ─▶ TCP proxy ─▶ gRPC proxy (with a seed above 0) ─▶ server."""
     addresses, proxies = [], []
     for file, target in zip(files, targets, strict=True):
         faults = FaultFile(Path(file))
         if seed:
-            relay = Relay(target, faults, seed=seed)
-            proxies.append(relay)
-            target = await relay.listen()
+            grpc_proxy = GrpcProxy(target, faults, seed=seed)
+            proxies.append(grpc_proxy)
+            target = await grpc_proxy.listen()
         proxy = TcpProxy(target, faults)
         proxies.append(proxy)
         addresses.append(await proxy.listen())

@@ -14,9 +14,9 @@ CHUNK_BYTES = 64 * 1024
 LOOK_SECONDS = 0.02
 MOST_CHUNKS = 256
 ANSWER_BYTES = 60
-"""A chunk that is larger carries an answer, and not only frames of the protocol."""
+"""A larger chunk has a response, and not only frames of the protocol."""
 ANSWER_PAUSE_SECONDS = 0.02
-"""Chunks that follow each other faster belong to one answer."""
+"""Chunks with a shorter pause between them belong to one response."""
 
 
 class TcpProxy:
@@ -40,14 +40,14 @@ class TcpProxy:
         self.lost = 0
 
     async def listen(self) -> str:
-        """Start; returns host:port."""
+        """Start; return host:port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self._watching = asyncio.create_task(self._watch(self._faults)) if self._faults else None
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self.address
 
     def close(self) -> None:
-        """End every connection, and take no more."""
+        """End every connection, and accept no more."""
         self._server.close()
         if self._watching is not None:
             self._watching.cancel()
@@ -55,7 +55,7 @@ class TcpProxy:
             connection.reset()
 
     def may_half_open(self, answer_bytes: int) -> bool:
-        """Whether a connection with so many bytes of answers goes half-open now; counts those that do."""
+        """Return whether a connection becomes half-open after these bytes; count those that do."""
         after = self.fault.half_open_after_bytes
         if not after or answer_bytes < after or self._half_opened >= self.fault.half_open_times:
             return False
@@ -63,7 +63,7 @@ class TcpProxy:
         return True
 
     def loses(self, share: float) -> bool:
-        """Whether an answer is lost, of which this share is; counts those that are."""
+        """Draw whether a response is lost, with this probability; count the lost ones."""
         lost = self._random.random() < share
         self.lost += lost
         return lost
@@ -89,12 +89,12 @@ class TcpProxy:
             return
         connection = Connection(self, client=writer, server=to_server)
         self.connections.append(connection)
-        with suppress(asyncio.CancelledError):  # the end of the test
+        with suppress(asyncio.CancelledError):  # at the end of the test
             await connection.forward(requests=reader, answers=from_server)
 
 
 class Connection:
-    """One client's connection and the one to the server that belongs to it."""
+    """The connection of a client, and the connection to the server that belongs to it."""
 
     def __init__(
         self, proxy: TcpProxy, *, client: asyncio.StreamWriter, server: asyncio.StreamWriter
@@ -137,7 +137,7 @@ class Connection:
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
     ) -> None:
-        """One direction: what is read now is written `delay_seconds` later, and more is read meanwhile."""
+        """Forward one direction: write each chunk `delay_seconds` after it was read."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(MOST_CHUNKS)
         sending = asyncio.create_task(self._send(queue, writer, answers=answers))
         loop, last = asyncio.get_running_loop(), 0.0
@@ -154,7 +154,7 @@ class Connection:
             sending.cancel()
 
     def _answered(self, size: int, *, begins: bool) -> None:
-        """Count what the server sends; lose what the fault says. Errors: ConnectionResetError for a cut."""
+        """Count the bytes of the server, and apply the fault. Errors: ConnectionResetError."""
         fault = self._proxy.fault
         self.answered_bytes += size
         if self._proxy.may_half_open(self.answered_bytes):
@@ -184,7 +184,7 @@ class Connection:
 
 @asynccontextmanager
 async def tcp_proxy(target: str, *, fault: Fault = NO_FAULT, seed: int = 1) -> AsyncIterator[TcpProxy]:
-    """A proxy to host:port for a block."""
+    """Run a proxy to host:port until the context ends."""
     proxy = TcpProxy(target, fault=fault, seed=seed)
     await proxy.listen()
     try:

@@ -1,4 +1,4 @@
-"""Connections that are slow, cut, half-open or partitioned, and answers that are lost: the run goes on."""
+"""A run continues with connections that are slow, cut, half-open or partitioned, and with lost responses."""
 
 import time
 from pathlib import Path
@@ -15,7 +15,7 @@ LONG_ANSWERS = (
 CLIENTS = ("learner", "actor-0", "rollout-0", "rollout-1")
 
 
-def test_answers_that_are_lost_cost_seconds_and_no_group(tmp_path: Path) -> None:
+def test_lost_responses_cost_seconds_and_no_group(tmp_path: Path) -> None:
     with faulty(tmp_path, steps=20, seed=7) as run:
         run.disturb(Fault(lost_answers=0.05))
         began = time.monotonic()
@@ -26,7 +26,7 @@ def test_answers_that_are_lost_cost_seconds_and_no_group(tmp_path: Path) -> None
 
 @pytest.mark.faults
 @pytest.mark.parametrize("silently", [True, False], ids=["silently", "with_an_error"])
-def test_a_quarter_of_the_answers_may_be_lost(tmp_path: Path, silently: bool) -> None:
+def test_a_run_ends_although_a_quarter_of_the_responses_is_lost(tmp_path: Path, silently: bool) -> None:
     with faulty(tmp_path, steps=20, seed=11) as run:
         run.disturb(Fault(lost_answers=0.25, lost_silently=silently))
         assert wait_for_end(run, seconds=300) == 0, run.said()
@@ -43,7 +43,7 @@ def test_half_a_second_of_latency_does_not_starve_the_learner(tmp_path: Path) ->
 
 @pytest.mark.faults
 @pytest.mark.parametrize("client", CLIENTS)
-def test_connections_that_are_cut_again_and_again(tmp_path: Path, client: str) -> None:
+def test_a_run_ends_although_its_connections_are_cut_repeatedly(tmp_path: Path, client: str) -> None:
     with faulty(tmp_path, steps=20) as run:
         run.wait_until("first step", lambda: run.version() >= 1)
         path = run.path(client, "replay")
@@ -55,7 +55,7 @@ def test_connections_that_are_cut_again_and_again(tmp_path: Path, client: str) -
 
 
 @pytest.mark.faults
-def test_a_batch_whose_connection_goes_half_open_in_the_middle_is_trained_once(tmp_path: Path) -> None:
+def test_a_batch_whose_connection_becomes_half_open_is_trained_once(tmp_path: Path) -> None:
     with faulty(tmp_path, *LONG_ANSWERS, steps=12) as run:
         run.wait_until("second step", lambda: run.version() >= 2)
         half_open = Fault(half_open_after_bytes=60_000, half_open_times=4)
@@ -66,7 +66,7 @@ def test_a_batch_whose_connection_goes_half_open_in_the_middle_is_trained_once(t
 
 @pytest.mark.faults
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_partition_that_heals_loses_nothing(tmp_path: Path, client: str) -> None:
+def test_a_temporary_partition_loses_nothing(tmp_path: Path, client: str) -> None:
     with faulty(tmp_path, steps=20) as run:
         run.wait_until("second step", lambda: run.version() >= 2)
         path = run.path(client, "replay")

@@ -1,4 +1,4 @@
-"""Processes that are killed, stopped for a while or asked to end, in each phase of a run."""
+"""Processes that are killed, paused or terminated, in each phase of a run."""
 
 import os
 import random
@@ -16,7 +16,7 @@ RESTARTED = ("replay", "verifier", "rollout-0", "actor-0")
 STOPPED_SECONDS = 5.0
 LONG_STOP_SECONDS = 30.0
 NOTICED_SECONDS = 8.0
-"""By then the learner has dropped a stopped rollout; docs/deadlines.md says 7 s."""
+"""The time after which the learner has dropped a paused rollout; docs/deadlines.md says 7 s."""
 DISTURBANCES = [
     (name, number, phase)
     for name in (*RESTARTED, "learner", "redis")
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.faults
     DISTURBANCES,
     ids=lambda value: NAMES.get(value, value) if isinstance(value, signal.Signals) else str(value),
 )
-def test_a_process_that_is_disturbed_in_a_phase_costs_no_group_and_repeats_none(
+def test_a_disturbed_process_loses_and_repeats_no_group_in_any_phase(
     tmp_path: Path, name: str, number: signal.Signals, phase: str
 ) -> None:
     with faulty(tmp_path, *SLOWLY, steps=STEPS) as run:
@@ -44,7 +44,7 @@ def test_a_process_that_is_disturbed_in_a_phase_costs_no_group_and_repeats_none(
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: Path, seed: int) -> None:
+def test_faults_at_random_times_lose_and_repeat_no_group(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     with faulty(tmp_path, *SLOWLY, steps=30) as run:
         run.wait_until("first step", lambda: run.version() >= 1)
@@ -62,7 +62,7 @@ def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["rollout-0", "actor-0", "redis", "replay", "learner"])
-def test_a_process_that_is_stopped_for_half_a_minute_costs_no_group(tmp_path: Path, name: str) -> None:
+def test_a_process_that_is_paused_for_half_a_minute_loses_no_group(tmp_path: Path, name: str) -> None:
     with faulty(tmp_path, *SLOWLY, steps=60) as run:
         run.wait_until("second step", lambda: run.version() >= 2)
         pid = run.send(name, signal.SIGSTOP)
@@ -92,7 +92,7 @@ def test_a_killed_launcher_leaves_no_process_and_the_run_resumes(tmp_path: Path)
 
 
 def disturb(run: FaultyRun, name: str, number: signal.Signals) -> None:
-    """Send the signal; what is stopped goes on after some seconds."""
+    """Send the signal; a paused process is resumed after some seconds."""
     pid = run.send(name, number)
     if number is signal.SIGSTOP:
         time.sleep(STOPPED_SECONDS)
@@ -100,7 +100,7 @@ def disturb(run: FaultyRun, name: str, number: signal.Signals) -> None:
 
 
 def survives(name: str, number: signal.Signals, phase: str) -> bool:
-    """Whether the run must reach its end by itself.
+    """Return whether the run must reach its end without a resume.
 
     The learner is not restarted, and a pod that dies before it was ever ready ends the run with its error.
     """
@@ -108,7 +108,7 @@ def survives(name: str, number: signal.Signals, phase: str) -> bool:
 
 
 def finish(run: FaultyRun, status: int, *, must_survive: bool) -> None:
-    """Resume a run that has ended early, and check the whole."""
+    """Resume a run that has ended early, and check the result."""
     if must_survive:
         assert status == 0, run.said()
     if status == 0 and run.rows("finished"):
@@ -120,7 +120,7 @@ def finish(run: FaultyRun, status: int, *, must_survive: bool) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process lives; a zombie does not."""
+    """Return whether a process runs, and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A rollout pod whose engine leaves a trace: traced_rollout.py FOLDER --config FILE --name rollout-N.
+"""A rollout pod whose engine writes a trace: traced_rollout.py FOLDER --config FILE --name rollout-N.
 
 The tokens are random. The logprob of a token names the rollout, and is a hash of the version, the context
 and the token: a completion shows which rollout sampled each token, in which context, at which version.
@@ -63,11 +63,11 @@ class TracedEngine(EmulatedEngine):
                 chunks.append(self._token(context))
         finally:
             del self._chunks[request_id]
-        whole = joined(chunks)
+        sampled = joined(chunks)
         return Turn(
-            token_ids=whole.token_ids,
-            logprobs=whole.logprobs,
-            spans=whole.spans,
+            token_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            spans=sampled.spans,
             finish_reason=FinishReason.LENGTH,
         )
 

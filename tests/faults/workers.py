@@ -142,8 +142,8 @@ class Circle:
             for task in self.tasks:
                 if task.done():
                     task.result()
-            found = condition()
-            if await found if asyncio.iscoroutine(found) else found:
+            result = condition()
+            if await result if asyncio.iscoroutine(result) else result:
                 return
             assert time.monotonic() < deadline, f"no {what} within {seconds:g} s\n{self.logs()}"
             await asyncio.sleep(0.05)

@@ -1,7 +1,7 @@
 """A server on loopback with the protocol of the hub, and faults on demand.
 
 Repositories are folders; each has one commit. Large files are redirected to another host, as to a CDN, and
-can be cut in the middle; Range and ETag are those of the real one.
+can be cut in the middle; Range and ETag work as at the real hub.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class Hub:
     busy: int = 0
     """Number of requests that are answered with 503."""
     gated: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
     """Requested ranges."""
     sent: int = 0
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing; `hub.asked` records the requests."""
+        """Log nothing; `hub.requests` records the requests."""
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -95,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: str = "") -> None:
         path = unquote(urlparse(self.path).path).strip("/")
-        self.hub.asked.append(f"{self.command} /{path}")
+        self.hub.requests.append(f"{self.command} /{path}")
         if self.hub.busy:
             self.hub.busy -= 1
             return self._json(503, {"error": "busy"})

@@ -1,4 +1,4 @@
-"""A data set by its id: rows from a local server with the protocol of the hub."""
+"""A data set that is named by its id: its rows come from a local server with the protocol of the hub."""
 
 import json
 import os
@@ -60,7 +60,7 @@ COLUMNS = {"prompt_column": "question", "answer_column": "result", "demonstratio
 
 def read(hub: Hub, home: Path, **options: Any) -> dict[str, Any]:
     """Return the prompts that another process reads from the data set."""
-    hub.asked.clear()
+    hub.requests.clear()
     hub.sent = 0
     environment = {**os.environ, **hub.environment(home), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PROGRAM, json.dumps({"subset": "easy", **COLUMNS, **options})]
@@ -71,25 +71,25 @@ def read(hub: Hub, home: Path, **options: Any) -> dict[str, Any]:
 
 
 def test_rows_become_prompts_with_the_columns_that_are_named(hub: Hub, tmp_path: Path) -> None:
-    found = read(hub, tmp_path / "home", held_out_split="test", revision=hub.commit)
-    number = int(found["text"].partition("+")[0])
-    assert (found["size"], found["held_out_size"]) == (ROWS, ROWS)
-    assert (found["id"], found["task"]) == (f"org/sums/train:{number + 1}", "sums")
-    assert (found["answer"], found["written"]) == (str(number + 1), f"so {number + 1}")
-    assert found["held_out"] == "org/sums/test:1"
+    prompts = read(hub, tmp_path / "home", held_out_split="test", revision=hub.commit)
+    number = int(prompts["text"].partition("+")[0])
+    assert (prompts["size"], prompts["held_out_size"]) == (ROWS, ROWS)
+    assert (prompts["id"], prompts["task"]) == (f"org/sums/train:{number + 1}", "sums")
+    assert (prompts["answer"], prompts["written"]) == (str(number + 1), f"so {number + 1}")
+    assert prompts["held_out"] == "org/sums/test:1"
     again = read(hub, tmp_path / "home", held_out_split="test", revision=hub.commit)
-    assert (again, hub.sent) == (found, 0)
+    assert (again, hub.sent) == (prompts, 0)
     offline = read(hub, tmp_path / "home", held_out_split="test", revision=hub.commit, offline=True)
-    assert (offline, hub.asked) == (found, [])
+    assert (offline, hub.requests) == (prompts, [])
     other = read(hub, tmp_path / "home", held_out_split="test", revision="c" * 40, offline=True)
     assert f"at {'c' * 40}: not in the cache, and offline mode is on" in other["error"]
 
 
 @pytest.mark.long
-def test_streaming_reads_the_first_rows_and_goes_on_after_a_reset(hub: Hub, tmp_path: Path) -> None:
+def test_streaming_reads_the_first_rows_and_continues_after_a_reset(hub: Hub, tmp_path: Path) -> None:
     hub.cuts = 1
-    found = read(hub, tmp_path / "home", streaming=True, rows=50, held_out_fraction=0.5)
-    assert found["size"] + found["held_out_size"] == 50
+    prompts = read(hub, tmp_path / "home", streaming=True, rows=50, held_out_fraction=0.5)
+    assert prompts["size"] + prompts["held_out_size"] == 50
     assert not list((tmp_path / "home").rglob("*.arrow"))
 
 

@@ -1,4 +1,4 @@
-"""A model by its id: from a local server with the protocol of the hub, and with faults."""
+"""A model that is named by its id is loaded from a local server with the protocol of the hub."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 def fetched(hub: Hub, home: Path, *, weights: bool = True, **options: Any) -> dict[str, str]:
     """Return the output of another process that loads the model, with `environment`."""
-    hub.asked.clear()
+    hub.requests.clear()
     hub.sent = 0
     environment = {**os.environ, **hub.environment(home), **options.pop("environment", {})}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
@@ -68,38 +68,38 @@ def test_a_check_loads_configuration_and_tokenizer_and_a_run_the_weights_once(
     light = fetched(hub, tmp_path / "home", weights=False)
     assert names(light["directory"]) == {"config.json", "tokenizer.json", "model.safetensors.index.json"}
     assert (light["commit"], hub.sent) == (hub.commit, 0)
-    whole = fetched(hub, tmp_path / "home")
-    assert whole == light
-    assert names(whole["directory"]) > {"model-1.safetensors", "model-2.safetensors"}
-    assert not {"original", "weights.safetensors"} & names(whole["directory"])
+    loaded = fetched(hub, tmp_path / "home")
+    assert loaded == light
+    assert names(loaded["directory"]) > {"model-1.safetensors", "model-2.safetensors"}
+    assert not {"original", "weights.safetensors"} & names(loaded["directory"])
     assert hub.sent > 2 * 4 * WEIGHTS
-    assert fetched(hub, tmp_path / "home") == whole
+    assert fetched(hub, tmp_path / "home") == loaded
     assert hub.sent == 0
-    assert not [asked for asked in hub.asked if "/resolve/" in asked]
+    assert not [request for request in hub.requests if "/resolve/" in request]
 
 
 def test_downloads_that_are_reset_in_the_middle_are_tried_again(hub: Hub, tmp_path: Path) -> None:
     hub.cuts = 3
-    found = fetched(hub, tmp_path / "home")
+    model = fetched(hub, tmp_path / "home")
     assert hub.cuts == 0
-    assert_same(hub, found)
+    assert_same(hub, model)
 
 
 @pytest.mark.long
-def test_a_download_that_is_closed_in_the_middle_goes_on_where_it_stopped(hub: Hub, tmp_path: Path) -> None:
+def test_a_download_whose_connection_is_closed_resumes_where_it_stopped(hub: Hub, tmp_path: Path) -> None:
     """The library writes blocks of ten million bytes, and resumes after the last complete block."""
     large = hub.folder / "models/org/tiny/model-2.safetensors"
     save_file({"b": numpy.arange(6_000_000, dtype=numpy.float32)}, large)
     hub.cuts, hub.how = 2, "closed"
-    found = fetched(hub, tmp_path / "home")
-    assert_same(hub, found)
+    model = fetched(hub, tmp_path / "home")
+    assert_same(hub, model)
     assert hub.ranges
 
 
-def assert_same(hub: Hub, found: dict[str, str]) -> None:
+def assert_same(hub: Hub, model: dict[str, str]) -> None:
     for name in ("model-1.safetensors", "model-2.safetensors"):
         source = hub.folder / "models/org/tiny" / name
-        assert (Path(found["directory"]) / name).read_bytes() == source.read_bytes()
+        assert (Path(model["directory"]) / name).read_bytes() == source.read_bytes()
 
 
 @pytest.mark.long
@@ -123,12 +123,12 @@ def test_a_cached_file_that_was_cut_off_is_an_error_that_names_it(hub: Hub, tmp_
     assert "remove that file and load it again" in error
 
 
-def test_offline_the_cache_is_enough_and_no_call_is_made(hub: Hub, tmp_path: Path) -> None:
-    whole = fetched(hub, tmp_path / "home")
-    assert fetched(hub, tmp_path / "home", offline=True) == whole
-    assert fetched(hub, tmp_path / "home", environment={"HF_HUB_OFFLINE": "1"}) == whole
-    assert fetched(hub, tmp_path / "home", offline=True, revision=hub.commit) == whole
-    assert hub.asked == []
+def test_offline_a_model_is_loaded_from_the_cache_without_a_request(hub: Hub, tmp_path: Path) -> None:
+    loaded = fetched(hub, tmp_path / "home")
+    assert fetched(hub, tmp_path / "home", offline=True) == loaded
+    assert fetched(hub, tmp_path / "home", environment={"HF_HUB_OFFLINE": "1"}) == loaded
+    assert fetched(hub, tmp_path / "home", offline=True, revision=hub.commit) == loaded
+    assert hub.requests == []
     error = fetched(hub, tmp_path / "elsewhere", offline=True)["error"]
     assert "offline mode is on: load it once with a connection" in error
 

@@ -98,11 +98,11 @@ def test_a_run_loads_the_weights_and_its_resume_stays_at_its_commit(hub: Hub, tm
     pins = json.loads((tmp_path / "runs/latest/revisions.json").read_text())
     assert pins == {"model org/tiny@main": hub.commit}
     hub.older, hub.commit = (hub.commit,), "b" * 40
-    hub.asked.clear()
+    hub.requests.clear()
     status, _, error = run(hub, tmp_path, *FAKE_RUN, "run.yaml", "--resume", "learner.steps=4")
     assert status == 0, error
     assert resolved(tmp_path) == first
-    assert hub.asked == []
+    assert hub.requests == []
     status, _, error = run(hub, tmp_path, *FAKE_RUN, "run.yaml")
     assert status == 0, error
     assert resolved(tmp_path)["revision"] == "b" * 40
@@ -114,12 +114,12 @@ def test_an_interrupted_download_ends_at_once_and_leaves_no_process(hub: Hub, tm
     mark = f"SLIPSTREAM_TEST_MARK={tmp_path}"
     process = start(hub, tmp_path, *CLI, "run", "run.yaml", SLIPSTREAM_TEST_MARK=str(tmp_path))
     deadline = time.monotonic() + 60
-    while not any("/cdn/" in asked for asked in hub.asked) and time.monotonic() < deadline:
+    while not any("/cdn/" in request for request in hub.requests) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    asked = time.monotonic()
+    interrupted_at = time.monotonic()
     assert process.wait(30) == 130
-    assert time.monotonic() - asked < 10
+    assert time.monotonic() - interrupted_at < 10
     process.communicate()
     time.sleep(0.2)
     assert not [pid for pid in Path("/proc").glob("[0-9]*") if mark in environment_of(pid)]

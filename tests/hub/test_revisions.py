@@ -30,9 +30,9 @@ def staged() -> RunConfig:
     )
 
 
-def test_the_data_of_each_stage_stays_at_one_commit_too() -> None:
-    given = staged()
-    resolved = with_commits(given, PINNED)
+def test_the_data_of_each_stage_stays_at_one_commit() -> None:
+    config = staged()
+    resolved = with_commits(config, PINNED)
     parsed = parse_config(given_tree(resolved))
     datas = [stage_run.config.data for stage_run in stage_runs(parsed)]
 
@@ -40,20 +40,20 @@ def test_the_data_of_each_stage_stays_at_one_commit_too() -> None:
     assert [getattr(data, "split", "") for data in datas] == ["train", "train", "hard"]
     assert stage_runs(parsed)[0].config.seed == 3
     assert not any(unpinned(stage_run.config) for stage_run in stage_runs(parsed))
-    assert commits(given, resolved) == PINNED
+    assert commits(config, resolved) == PINNED
     assert with_commits(resolved, {}) == resolved
 
 
 def test_the_demonstrations_that_a_stage_mixes_in_stay_at_one_commit() -> None:
     chains = {"kind": "hub", "id": "org/chains", "revision": "v1"}
     stage = {"name": "select", "kind": "rejection_sampling", "mix": {"data": chains, "share": 0.2}}
-    given = parse_config({"stages": [stage]})
-    resolved = with_commits(given, PINNED)
+    config = parse_config({"stages": [stage]})
+    resolved = with_commits(config, PINNED)
     (stage_run,) = stage_runs(parse_config(given_tree(resolved)))
 
-    assert unpinned(stage_runs(given)[0].config) == ["mix.data.revision (of org/chains)"]
+    assert unpinned(stage_runs(config)[0].config) == ["mix.data.revision (of org/chains)"]
     assert unpinned(stage_run.config) == []
-    assert commits(given, resolved) == {"dataset org/chains@v1": CHAINS}
+    assert commits(config, resolved) == {"dataset org/chains@v1": CHAINS}
     assert with_commits(resolved, {}) == resolved
 
 

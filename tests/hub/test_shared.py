@@ -45,8 +45,8 @@ def pod(hub: Hub, directory: Path, home: Path, *, revision: str = "a" * 40) -> "
 
 def loads(hub: Hub) -> Counter[str]:
     """Return the number of requests for the content of each file."""
-    asked = [path for verb, _, path in (line.partition(" ") for line in hub.asked) if verb == "GET"]
-    return Counter(path.rpartition("/")[2] for path in asked if path.startswith(("/cdn/", "/org/")))
+    paths = [path for verb, _, path in (line.partition(" ") for line in hub.requests) if verb == "GET"]
+    return Counter(path.rpartition("/")[2] for path in paths if path.startswith(("/cdn/", "/org/")))
 
 
 def test_pods_that_share_a_directory_load_each_file_once(hub: Hub, tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_pods_that_share_a_directory_load_each_file_once(hub: Hub, tmp_path: Pat
     assert not (directory / "pytorch_model.bin").exists()
 
 
-def test_a_pod_that_is_killed_while_it_loads_leaves_the_work_to_the_next(hub: Hub, tmp_path: Path) -> None:
+def test_when_a_pod_is_killed_while_it_loads_the_next_pod_loads(hub: Hub, tmp_path: Path) -> None:
     directory = tmp_path / "claim/tiny"
     hub.stall = True
     first = pod(hub, directory, tmp_path / "one")
-    until(lambda: any("/cdn/" in asked for asked in hub.asked))
+    until(lambda: any("/cdn/" in request for request in hub.requests))
     second = pod(hub, directory, tmp_path / "two")
     assert second.stdout is not None
     assert "waiting for the pod that loads the model" in second.stdout.readline()
@@ -84,12 +84,12 @@ def test_a_pod_that_is_killed_while_it_loads_leaves_the_work_to_the_next(hub: Hu
 def test_a_directory_that_is_complete_needs_no_hub(hub: Hub, tmp_path: Path) -> None:
     directory = tmp_path / "claim/tiny"
     for _ in range(2):
-        hub.asked.clear()
+        hub.requests.clear()
         each = pod(hub, directory, tmp_path / "home")
         log, _ = each.communicate(timeout=SECONDS)
         assert each.returncode == 0, log
     assert "is complete" in log
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 def test_a_missing_repository_is_an_error_and_not_marked_as_complete(hub: Hub, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_shards_that_the_index_names_must_all_be_there(hub: Hub, tmp_path: Path)
 
 
 def until(condition: object) -> None:
-    """Errors: AssertionError when it does not come true in time."""
+    """Wait for a condition. Errors: AssertionError if it does not hold in time."""
     assert callable(condition)
     deadline = time.monotonic() + SECONDS
     while not condition():

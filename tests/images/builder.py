@@ -1,11 +1,11 @@
-"""Builds one of our images without Docker, and runs commands in it: an interpreter of our Dockerfiles.
+"""Build one of the project's images without Docker and run commands in it: an interpreter of Dockerfiles.
 
     unshare --mount python -m images.builder < ORDER.json
 
-A stage is an overlay of this machine's file system whose changes live in memory, entered by chroot. What
-Docker would take from a registry, the base image, is played by this machine: its Debian, its Python, and
-those packages that the order names. Everything after FROM is executed as it is written. The finished image is
-entered as a runtime would: read-only, as its user, with its environment, and volumes in memory.
+A stage is an overlay of this machine's file system, entered by chroot, with its changes in memory. In place
+of the base image, which Docker would pull from a registry, the stage has this machine's Debian, its Python,
+and the packages that the order names. Every instruction after FROM is executed as written. Commands run in
+the finished image as in a container: read-only, as its user, with its environment, and volumes in memory.
 """
 
 import json
@@ -25,12 +25,12 @@ from images.dockerfile import Instruction, Stage, copy_of, filled, read
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PACKAGE_INDEX = ("PIP_", "SSL_", "REQUESTS_CA_BUNDLE", "HTTP", "http", "NO_PROXY", "no_proxy")
-PACKAGES = "/usr/lib/base-packages"  # the base image sees this environment's packages here
+PACKAGES = "/usr/lib/base-packages"  # the mount of this environment's packages
 
 
 @dataclass(slots=True)
 class Image:
-    """A stage while it is built: its root folder and what its instructions have set."""
+    """A stage that is being built: its root folder, and the settings that its instructions made."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": PATH, "HOME": "/root"})
@@ -43,7 +43,7 @@ class Image:
 
 
 class Builder:
-    """Builds the stages of one file in order; `steps` says what was executed and how many seconds it took."""
+    """Builds the stages of a Dockerfile in order; `steps` lists each instruction and its seconds."""
 
     def __init__(self, file: Path, packages: list[str], work: Path) -> None:
         self.steps: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ class Builder:
             shutil.copy2(file.parent.parent / path, self._context / path, follow_symlinks=False)
 
     def build(self) -> Image:
-        """The last stage. Errors: CalledProcessError of a RUN, ValueError for a form that is not known."""
+        """Return the last stage. Errors: CalledProcessError of a RUN, ValueError for an unsupported form."""
         for stage in self._stages:
             image = self._built[stage.name] = self._base(stage)
             for instruction in stage.instructions:
@@ -100,7 +100,7 @@ class Builder:
             case "ENTRYPOINT":
                 image.entrypoint = instruction.exec_form()
             case _:
-                pass  # ARG, LABEL, EXPOSE, STOPSIGNAL and CMD change nothing that is executed here
+                pass  # ARG, LABEL, EXPOSE, STOPSIGNAL and CMD have no effect on a build without Docker
 
     def _copy(self, image: Image, instruction: Instruction) -> None:
         copy = copy_of(instruction)
@@ -111,7 +111,9 @@ class Builder:
             source = origin / path.lstrip("/")
             if copy.source and source.is_dir() and not target.exists():
                 target.mkdir(parents=True)
-                mount("-o", "bind,ro", str(source), str(target))  # a copy that nobody writes to
+                mount(
+                    "-o", "bind,ro", str(source), str(target)
+                )  # a read-only copy without the cost of copying
             elif source.is_dir():
                 shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
             else:
@@ -121,7 +123,7 @@ class Builder:
 
 
 def overlay(below: Path, target: Path, folder: Path) -> None:
-    """`below` at `target`, with changes kept in `folder`."""
+    """Mount `below` at `target`, with its changes in `folder`."""
     upper, work = folder / "changes", folder / "scratch"
     for path in (upper, work):
         path.mkdir(parents=True)
@@ -129,7 +131,7 @@ def overlay(below: Path, target: Path, folder: Path) -> None:
 
 
 def devices(target: Path) -> None:
-    """Devices of its own: none of this machine's can be changed from inside."""
+    """Make devices for the image, so that a command in it cannot change those of this machine."""
     mount("-t", "tmpfs", "-o", "mode=755", "devices", str(target))
     for name in ("null", "zero", "random", "urandom"):
         os.mknod(target / name, 0o20666, os.stat(f"/dev/{name}").st_rdev)
@@ -140,26 +142,26 @@ def devices(target: Path) -> None:
 
 
 def python_of_the_base(root: Path, packages: list[str], folder: Path) -> None:
-    """This machine's Python in /usr/local, where Python's own image has it, with pip and `packages` alone."""
+    """Mount this machine's Python at /usr/local, as in the image of Python, with only pip and `packages`."""
     library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     overlay(Path(sys.base_prefix), root / "usr/local", folder)
     subprocess.run(
         ["chroot", str(root), "ldconfig"], check=True
-    )  # so that the loader finds the image's own library
+    )  # the loader must find the libpython of the image
     (root / PACKAGES.lstrip("/")).mkdir()
     mount("-o", "bind,ro", str(Path(sys.prefix) / library), str(root / PACKAGES.lstrip("/")))
-    site, theirs = root / "usr/local" / library, Path(sys.base_prefix) / library
+    site, base_site = root / "usr/local" / library, Path(sys.base_prefix) / library
     mount("-t", "tmpfs", "packages", str(site))
-    for path in theirs.iterdir():
+    for path in base_site.iterdir():
         if path.name.split("-")[0] in ("pip", "setuptools", "pkg_resources", "_distutils_hack"):
             shutil.copytree(path, site / path.name)
-    brought = {top for package in packages for top in top_levels(package)}
-    for name in brought - {path.name for path in site.iterdir()}:
+    entries = {top for package in packages for top in top_levels(package)}
+    for name in entries - {path.name for path in site.iterdir()}:
         (site / name).symlink_to(f"{PACKAGES}/{name}")
 
 
 def top_levels(package: str) -> set[str]:
-    """The entries of site-packages that a distribution has put there."""
+    """Return the entries of site-packages that belong to a distribution."""
     files = metadata.distribution(package).files or []
     return {file.parts[0] for file in files if file.parts[0] not in ("..", "__pycache__")}
 
@@ -171,17 +173,17 @@ def mount(*arguments: str) -> None:
 def run(image: Image, command: list[str], *, index_reachable: bool = False) -> None:
     settings = {key: value for key, value in os.environ.items() if key.startswith(PACKAGE_INDEX)}
     environment = {**(settings if index_reachable else {}), **image.environment}
-    subprocess.run(entered(image, command), env=environment, stdout=sys.stderr, check=True)
+    subprocess.run(command_in(image, command), env=environment, stdout=sys.stderr, check=True)
 
 
-def entered(image: Image, command: list[str]) -> list[str]:
-    """The command in the image, as its user, in its folder."""
+def command_in(image: Image, command: list[str]) -> list[str]:
+    """Return the command line that runs a command in the image, as its user and in its folder."""
     in_folder = ["/bin/sh", "-c", f'cd {image.folder} && exec "$@"', "sh", *command]
     return ["chroot", f"--userspec={image.user}", "--groups=", str(image.root), *in_folder]
 
 
 def seal(image: Image, files: dict[str, str], volumes: list[str]) -> None:
-    """Read-only from here on, but for the volumes; `files` are what a runtime mounts into it."""
+    """Write the mounted `files`, then make the image read-only except for its volumes."""
     for path, text in files.items():
         place = image.root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -192,26 +194,26 @@ def seal(image: Image, files: dict[str, str], volumes: list[str]) -> None:
 
 
 def outcome(image: Image, order: dict[str, Any]) -> dict[str, Any]:
-    """What a command in the sealed image said and its exit status; told to end when it has said `until`."""
+    """Run a command in the image, and send it SIGTERM after the output `until`; return output and status."""
     command = order.get("command") or [*image.entrypoint, *order["arguments"]]
     process = subprocess.Popen(
-        entered(image, command),
+        command_in(image, command),
         env=image.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if order.get("until", "\0") in line:
             process.send_signal(signal.SIGTERM)
-    return {"status": process.wait(), "output": said}
+    return {"status": process.wait(), "output": output}
 
 
 def main() -> None:
-    """Nothing is deleted: what is mounted and in memory ends with this process and its namespace."""
+    """Build and run what the order says; all mounts end with the namespace of this process."""
     if os.readlink("/proc/self/ns/mnt") == os.readlink(f"/proc/{os.getppid()}/ns/mnt"):
         raise SystemExit(
             "builder: run it under `unshare --mount`, so that nothing is mounted on this machine"

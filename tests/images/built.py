@@ -1,4 +1,4 @@
-"""A built image and what the commands in it said: the test's side of builder.py."""
+"""Call builder.py in its own mount namespace, and return the output of the commands in the image."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ RUN = "name: image\nmodel: {path: /models/none}\nrun_dir: /runs/image\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Output:
     """The exit status and the output of one command in an image."""
 
     status: int
@@ -26,10 +26,11 @@ class Said:
 
 def build(
     name: str, commands: Sequence[dict[str, Any]], *, folder: Path, packages: Sequence[str] = ()
-) -> list[Said]:
-    """Execute docker/NAME.Dockerfile on a base with `packages`, and run commands in what comes out.
+) -> list[Output]:
+    """Execute docker/NAME.Dockerfile on a base with `packages`, and run commands in the image.
 
-    `arguments` follow the image's entry point, a `command` replaces it; it gets SIGTERM after saying `until`.
+    `arguments` follow the image's entry point; a `command` replaces it. After the output `until` the process
+    gets SIGTERM.
     """
     order = {
         "file": str(ROOT / "docker" / f"{name}.Dockerfile"),
@@ -44,19 +45,19 @@ def build(
         command, input=json.dumps(order), cwd=ROOT / "tests", capture_output=True, text=True, timeout=1200
     )
     assert done.returncode == 0, done.stderr[-5000:]
-    return [Said(**result) for result in json.loads(done.stdout)["results"]]
+    return [Output(**result) for result in json.loads(done.stdout)["results"]]
 
 
 def installed_with(name: str) -> set[str]:
-    """The distribution and all that it needs, of those that this environment has."""
-    found: set[str] = set()
+    """Return a distribution and its requirements, as far as this environment has them."""
+    packages: set[str] = set()
     pending = [canonicalize_name(name)]
     while pending:
         package = pending.pop()
-        if package not in found and is_installed(package):
-            found.add(package)
+        if package not in packages and is_installed(package):
+            packages.add(package)
             pending += needs(package)
-    return found
+    return packages
 
 
 def needs(package: str) -> Iterator[str]:

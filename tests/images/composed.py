@@ -1,10 +1,10 @@
-"""Runs deploy/compose.yaml without Docker: a process tree for each service, with its mounts, names and user.
+"""Run deploy/compose.yaml without Docker: one process tree per service, with its mounts, names and user.
 
     unshare --mount --net python -m images.composed < ORDER.json
 
-All share one network of their own, so pages of metrics and rollouts, which have the same port everywhere, get
-addresses of their own instead of 0.0.0.0; and the programs are those of this machine instead of an image's.
-The rest is as compose.yaml says.
+All services share one network namespace. Every container has the same ports for metrics and rollouts, so each
+service gets its own loopback address in place of 0.0.0.0. The programs are those of this machine, not of an
+image. Everything else is as compose.yaml says.
 """
 
 import json
@@ -69,7 +69,7 @@ class Machine:
         return self.running[-1]
 
     def wait(self, container: Running, done: Callable[[], bool], what: str) -> None:
-        """Until `done`. Errors: SystemExit with the log when it ends before, or takes too long."""
+        """Wait until `done()`. Errors: SystemExit with the log, if the container ends first or time is up."""
         deadline = time.monotonic() + SECONDS
         while not done():
             ended = container.process.poll()
@@ -86,37 +86,43 @@ class Machine:
             return False
 
     def is_healthy(self, container: Running) -> bool:
-        """Whether the service's own check, a shell line, says so."""
+        """Return whether the health check of the service, a shell line, succeeds."""
         (line,) = self.services[container.name]["healthcheck"]["test"][1:]
         command = ["chroot", container.root, "sh", "-c", line]
         return subprocess.run(command, env={"PATH": PATH}, capture_output=True).returncode == 0
 
     def _environment(self, name: str, service: dict[str, Any]) -> dict[str, str]:
-        own = {
+        environment = {
             "PATH": f"/opt/environment/bin:{PATH}",
             "HOME": "/tmp",
             "USER": "slipstream",
             "OMP_NUM_THREADS": "1",
         }
         if name == "redis":
-            own["PATH"] = PATH  # Debian's, which knows TLS
-        own |= {"PYTHONPATH": "/opt/services", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-        own["SLIPSTREAM_METRICS_HOST"] = self.addresses[name]
+            environment["PATH"] = PATH  # Debian's Redis was built with TLS
+        environment |= {
+            "PYTHONPATH": "/opt/services",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        environment["SLIPSTREAM_METRICS_HOST"] = self.addresses[name]
         if name == "rollout":
-            own["SLIPSTREAM_ROLLOUT_ADDRESS"] = f"{self.addresses[name]}:50054"
-        return own | service.get("environment", {})
+            environment["SLIPSTREAM_ROLLOUT_ADDRESS"] = f"{self.addresses[name]}:50054"
+        return environment | service.get("environment", {})
 
     def _make_root(self, root: Path, service: dict[str, Any]) -> None:
         root.mkdir(parents=True)
         overlay(Path("/"), root, root.parent)
         devices(root / "dev")
         mount("-t", "proc", "-o", "ro", "proc", str(root / "proc"))
-        (root / "root").chmod(0o755)  # this machine's Python may be below it
+        (root / "root").chmod(0o755)  # this machine's Python may be in a folder below /root
         hosts = "".join(f"{address} {name}\n" for name, address in self.addresses.items())
         (root / "etc/hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
         self._bind(Path(sys.prefix), root / "opt/environment", "ro")
         self._bind(self.repository / "services", root / "opt/services", "ro")
-        self._bind(self.repository / "charts", root / "opt/charts", "ro")  # services/ has links to it
+        self._bind(
+            self.repository / "charts", root / "opt/charts", "ro"
+        )  # services/ has symbolic links into charts/
         for volume in service.get("volumes", []):
             source, target, *flags = volume.split(":")
             self._bind((self.deploy / source).resolve(), root / target.lstrip("/"), *flags)
@@ -128,7 +134,7 @@ class Machine:
 
     def _bind(self, source: Path, target: Path, *flags: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.parent.chmod(0o755)  # an image has nothing there, and this machine may have something closed
+        target.parent.chmod(0o755)  # this machine may have a folder there that others may not enter
         if source.is_dir():
             target.mkdir(exist_ok=True)
         else:
@@ -137,7 +143,7 @@ class Machine:
 
 
 def interpolated(text: str, variables: dict[str, str]) -> str:
-    """What compose makes of ${NAME:-default} and $$."""
+    """Replace ${NAME:-default} and $$ as Compose does."""
     filled = re.sub(r"\$\{(\w+):[-?]([^}]*)\}", lambda match: variables.get(match[1], match[2]), text)
     return filled.replace("$$", "$")
 
@@ -148,8 +154,8 @@ def command(service: dict[str, Any]) -> list[str]:
 
 
 def run(machine: Machine, order: dict[str, Any]) -> dict[str, int]:
-    """The exit status of every container of a run of `steps` that learns from a copy of its first policy,
-    stopped in order after the last."""
+    """Train for `steps` with a teacher that is a copy of the first policy, then stop all containers in order.
+    Return the exit status of each."""
     model, redis = machine.start("model"), machine.start("redis")
     machine.wait(model, lambda: model.process.poll() == 0, "making the model")
     machine.wait(redis, lambda: machine.is_healthy(redis), "health")
@@ -190,7 +196,7 @@ def main() -> None:
     finally:
         for container in machine.running:
             with suppress(ProcessLookupError):
-                os.killpg(container.process.pid, signal.SIGKILL)  # tini would leave its child behind
+                os.killpg(container.process.pid, signal.SIGKILL)  # the child of a killed tini would go on
     logs = {c.root.parent.name: c.log.read_text(encoding="utf-8") for c in machine.running}
     json.dump({"statuses": statuses, "logs": logs}, sys.stdout)
 

@@ -1,4 +1,4 @@
-"""What .dockerignore lets through to the builder."""
+"""The files of the build context, by .dockerignore."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def context_files(root: Path) -> Iterator[Path]:
-    """Every file below `root` that the builder gets, relative to it; the last matching pattern decides."""
+    """Return the files of the context below `root`, as relative paths; the last matching pattern decides."""
     rules = patterns((root / ".dockerignore").read_text(encoding="utf-8"))
     for top in sorted(root.iterdir()):
         if ignored(top.name, rules) and not any(back for back, _ in rules if back):
@@ -18,14 +18,14 @@ def context_files(root: Path) -> Iterator[Path]:
 
 
 def patterns(text: str) -> list[tuple[bool, re.Pattern[str]]]:
-    """Each line as (lets back in, expression), in order."""
+    """Return each pattern in order, as (whether it is an exception `!`, regular expression)."""
     lines = [line.strip() for line in text.splitlines()]
     wanted = [line for line in lines if line and not line.startswith("#")]
     return [(line.startswith("!"), expression(line.removeprefix("!"))) for line in wanted]
 
 
 def expression(pattern: str) -> re.Pattern[str]:
-    """A pattern names a path or anything above it: `**/` is any folders, `*` stays within one name."""
+    """Translate a pattern of a path or of a folder above it: `**/` is any folders, `*` is within one name."""
     pieces = {"**/": "(?:.*/)?", "*": "[^/]*"}
     parts = re.split(r"(\*\*/|\*|\[[^]]*\])", pattern)
     text = "".join(pieces.get(p, p if p.startswith("[") else re.escape(p)) for p in parts)

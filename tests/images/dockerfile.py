@@ -1,4 +1,4 @@
-"""Reads a Dockerfile into stages of instructions; refuses all forms but those that ours use."""
+"""Parse a Dockerfile into stages of instructions. Forms that the project does not use are errors."""
 
 import json
 import re
@@ -11,18 +11,18 @@ WORDS = {"RUN", "COPY", "ENV", "ARG", "WORKDIR", "USER", "LABEL", "EXPOSE", "STO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
-    """One instruction: its word, and the rest of its line with continuations joined."""
+    """One instruction: its keyword, and the rest of its line with continuation lines joined."""
 
     word: str
     rest: str
 
     def pairs(self) -> dict[str, str]:
-        """The keys and values of an ENV or a LABEL; the value of an ARG without default is empty."""
+        """Return the keys and values of an ENV, LABEL or ARG; an ARG without a default has an empty value."""
         split = [part.partition("=") for part in shlex.split(self.rest)]
         return {key: value for key, _, value in split}
 
     def exec_form(self) -> list[str]:
-        """The arguments of `ENTRYPOINT ["a", "b"]`. Errors: ValueError for the shell form."""
+        """Return the arguments of `ENTRYPOINT ["a", "b"]`. Errors: ValueError for the shell form."""
         if not self.rest.startswith("["):
             raise ValueError(f"{self.word} {self.rest}: the shell form swallows signals; use the exec form")
         words: list[str] = json.loads(self.rest)
@@ -31,7 +31,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A COPY: from the context, or from the stage `source`."""
+    """A COPY from the context, or from the stage `source`."""
 
     source: str | None
     paths: tuple[str, ...]
@@ -40,7 +40,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One FROM and what follows; the last one has no name."""
+    """One FROM and the instructions after it; the last stage has no name."""
 
     name: str
     base: str
@@ -54,7 +54,7 @@ class Stage:
 
 
 def read(path: Path) -> list[Stage]:
-    """The stages in order, with the ARGs before the first FROM filled in. Errors: ValueError."""
+    """Return the stages in order, with the ARGs before the first FROM substituted. Errors: ValueError."""
     arguments: dict[str, str] = {}
     stages: list[Stage] = []
     for instruction in instructions(path.read_text(encoding="utf-8")):
@@ -80,7 +80,7 @@ def instructions(text: str) -> list[Instruction]:
 
 
 def filled(text: str, values: dict[str, str]) -> str:
-    """`text` with ${NAME} replaced. Errors: KeyError for a name that has no value."""
+    """Return `text` with each ${NAME} replaced. Errors: KeyError for a name without a value."""
     return re.sub(r"\$\{(\w+)\}", lambda match: values[match[1]], text)
 
 

@@ -1,4 +1,4 @@
-"""docker/bake.hcl builds every image under the chart's names; docker/digests.py pins them in the chart."""
+"""docker/bake.hcl builds every image under the chart's names; docker/digests.py pins their digests."""
 
 import re
 import runpy
@@ -27,7 +27,7 @@ DIGESTS = values({name: {"containerimage.digest": DIGEST} for name in IMAGES})
 
 
 def plain(value: Any) -> Any:
-    """A parsed value without the quotes that the parser leaves around strings."""
+    """Return a parsed value without the quotes that the parser keeps around strings."""
     if isinstance(value, dict):
         return {plain(key): plain(below) for key, below in value.items()}
     if isinstance(value, list):
@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
 
 
 def blocks(kind: str) -> dict[str, Any]:
-    """The blocks of a kind by name."""
+    """Return the blocks of a kind by name."""
     return {name: body for block in plain(hcl2.loads(TEXT))[kind] for name, body in block.items()}
 
 
@@ -71,7 +71,7 @@ def test_make_images_loads_them_into_docker_without_an_attestation():
     ]
 
 
-def test_what_the_images_page_pushes_has_a_bill_of_materials_and_a_provenance(tmp_path):
+def test_the_images_that_the_page_pushes_have_a_bill_of_materials_and_a_provenance(tmp_path):
     (script,) = [block for block in fenced(PAGE, "") if "buildx bake" in block]
     calls = [call.words for call in run_shell(script, tmp_path) if call.program == "docker"]
     assert [words[:2] for words in calls] == [
@@ -94,8 +94,8 @@ def test_a_target_is_tagged_with_the_name_that_the_chart_and_the_docs_use(image)
     assert 'slipstream/${image}:${TAG}"' in TEXT
 
 
-def images_of(given: dict[str, Any]) -> set[str]:
-    """The images of a release with every room, but Redis'."""
+def images_of(overrides: dict[str, Any]) -> set[str]:
+    """Return the images of a release with every component, except that of Redis."""
     from helm_python import Chart
 
     chart = Chart.load(ROOT / "charts/slipstream")
@@ -103,7 +103,7 @@ def images_of(given: dict[str, Any]) -> set[str]:
     run += (ROOT / "examples/addition.yaml").read_text(encoding="utf-8").partition("algorithm:")[0]
     base = {"run": {"config": run}, "redis": {"auth": {"existingSecret": "r"}}}
     base["teacher"] = {"models": {"existingClaim": "m"}}
-    merged = {**base, **given, "teacher": {**base["teacher"], **given.get("teacher", {})}}
+    merged = {**base, **overrides, "teacher": {**base["teacher"], **overrides.get("teacher", {})}}
     chart.validate_schema(merged)
     files = chart.render(merged, name="first", namespace="slipstream")
     text = "\n".join(files.values())
@@ -112,15 +112,15 @@ def images_of(given: dict[str, Any]) -> set[str]:
 
 @pytest.mark.chart
 def test_digests_name_every_image_of_a_release():
-    found = images_of(DIGESTS)
-    assert set(found) == {f"slipstream/{name}@{DIGEST}" for name in ("services", "learner", "rollout")}
+    images = images_of(DIGESTS)
+    assert set(images) == {f"slipstream/{name}@{DIGEST}" for name in ("services", "learner", "rollout")}
     assert set(images_of({})) == {
         f"slipstream/{name}:{__version__}" for name in ("services", "learner", "rollout")
     }
 
 
 @pytest.mark.chart
-def test_a_digest_stays_with_its_repository_where_values_name_another_one():
+def test_a_digest_stays_with_its_repository_if_values_name_another_repository():
     own = {"image": {"repository": "slipstream/cpu"}}
     assert images_of(laid_over(own, DIGESTS)) == images_of(laid_over(DIGESTS, own)) == images_of(DIGESTS)
     late = laid_over({"verifier": {"image": {"repository": "slipstream/verifier"}}}, DIGESTS)
@@ -129,7 +129,7 @@ def test_a_digest_stays_with_its_repository_where_values_name_another_one():
 
 @pytest.mark.chart
 @pytest.mark.parametrize(("digest", "image"), [(OWN, f"@{OWN}"), ("", f":{__version__}")])
-def test_an_image_of_ones_own_comes_after_the_digests_with_a_digest_or_without(digest, image):
+def test_an_own_image_overrides_the_digests_with_a_digest_or_without(digest, image):
     own = {"verifier": {"image": {"repository": "slipstream/verifier", "digest": digest}}}
     assert images_of(laid_over(DIGESTS, own)) == {*images_of(DIGESTS), f"slipstream/verifier{image}"}
 

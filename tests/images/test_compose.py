@@ -1,4 +1,4 @@
-"""deploy/compose.yaml against the images, the configuration and the pods that it is made of."""
+"""deploy/compose.yaml agrees with the images, the configuration and the pods."""
 
 import os
 import re
@@ -22,7 +22,7 @@ EACH_SERVER = pytest.mark.parametrize("pod", SERVED)
 
 
 def services(*files: str) -> dict[str, Any]:
-    """The services of the files, a key of a later one in the place of an earlier one's."""
+    """Return the merged services of the files; a key of a later file replaces that of an earlier one."""
     merged: dict[str, Any] = {}
     for file in files or ("compose.yaml",):
         for name, service in yaml.safe_load((DEPLOY / file).read_text(encoding="utf-8"))["services"].items():
@@ -35,13 +35,13 @@ def words(service: dict[str, Any]) -> str:
 
 
 def mounts(service: dict[str, Any]) -> dict[str, str]:
-    """Host paths by where they are mounted, with the defaults of variables filled in."""
+    """Return the host path of each mount by its path in the container, with the defaults of variables."""
     filled = [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", volume) for volume in service.get("volumes", [])]
     return {volume.split(":")[1]: volume.split(":")[0] for volume in filled}
 
 
 @EACH_POD
-def test_every_service_starts_its_pod_with_the_runs_configuration_and_the_machines(pod):
+def test_every_service_starts_its_pod_with_the_files_of_the_run_and_of_the_machine(pod):
     command = words(services()[pod])
     assert (
         f"slipstream.{pod} --config /etc/slipstream/run.yaml --config /etc/slipstream/cluster.yaml" in command
@@ -50,7 +50,7 @@ def test_every_service_starts_its_pod_with_the_runs_configuration_and_the_machin
 
 
 @EACH_SERVER
-def test_every_pod_can_read_its_configuration_and_listens_where_the_others_look(pod):
+def test_every_pod_reads_its_configuration_and_listens_at_the_address_that_others_call(pod):
     config = load_config([ROOT / "examples/addition.yaml", DEPLOY / "compose/cluster.yaml"])
     own = apply_environment(config, services()[pod].get("environment", {}))
     address = getattr(own, pod).address
@@ -74,7 +74,7 @@ def test_every_image_is_built_from_a_dockerfile_that_has_the_pods_ports(pod, fil
     assert ports <= set(read(file)[-1].last("EXPOSE").rest.split())
 
 
-def test_what_the_configuration_names_is_mounted():
+def test_every_file_that_the_configuration_names_is_mounted():
     config = load_config(DEPLOY / "compose/cluster.yaml")
     for pod in PODS:
         assert mounts(services()[pod])["/etc/slipstream/tls"] == f"./compose/state/certs/{pod}"
@@ -99,7 +99,7 @@ def test_every_mounted_file_is_in_the_repository_or_made_by_the_preparation(tmp_
 
 
 def prepared(folder: Path) -> Path:
-    """A copy of deploy/ after prepare.sh, with a command for slipstream that notes its arguments."""
+    """Return a copy of deploy/ after prepare.sh, with a stub of `slipstream` that records its arguments."""
     deploy = folder / "deploy"
     shutil.copytree(DEPLOY / "compose", deploy / "compose", ignore=shutil.ignore_patterns("state"))
     slipstream = folder / "slipstream"
@@ -114,7 +114,7 @@ def prepared(folder: Path) -> Path:
     return deploy
 
 
-def test_preparing_again_keeps_the_passwords_which_only_the_owner_can_read(tmp_path):
+def test_a_second_preparation_keeps_the_passwords_and_only_the_owner_can_read_them(tmp_path):
     first = prepared(tmp_path)
     secret = first / "compose/state/secrets/redis-password"
     before = secret.read_text()
@@ -127,7 +127,7 @@ def test_preparing_again_keeps_the_passwords_which_only_the_owner_can_read(tmp_p
     assert (first / ".env").read_text() == f"SLIPSTREAM_USER={os.getuid()}:{os.getgid()}\n"
 
 
-def test_a_teacher_is_started_with_its_profile_alone_and_before_the_learner():
+def test_a_teacher_is_started_only_with_its_profile_and_before_the_learner():
     profiles = {name: service["profiles"] for name, service in services().items() if "profiles" in service}
     assert profiles["teacher"] == ["distillation"]
     assert not set(PODS[:2] + PODS[3:]) & set(profiles)
@@ -135,7 +135,7 @@ def test_a_teacher_is_started_with_its_profile_alone_and_before_the_learner():
     assert waits == {"condition": "service_healthy", "required": False}
 
 
-def test_with_gpus_each_pod_that_computes_has_one_of_its_own():
+def test_with_gpus_each_pod_that_computes_has_its_own_gpu():
     pods = services("compose.gpu.yaml")
     devices = [
         device
@@ -166,7 +166,7 @@ def test_every_container_is_read_only_and_without_privileges():
         assert re.search(r":v?\d+\.\d+\.\d+$|:\$\{SLIPSTREAM_TAG:-\d+\.\d+\.\d+\}$", service["image"]), name
 
 
-def test_only_the_monitors_are_published_and_only_on_this_machine():
+def test_only_the_ports_of_prometheus_and_grafana_are_published_and_only_on_loopback():
     published = {name: service["ports"] for name, service in services().items() if "ports" in service}
     assert set(published) == {"prometheus", "grafana"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
@@ -193,11 +193,11 @@ def test_only_replay_shares_a_network_with_redis():
 
 def test_prometheus_finds_every_pod_at_the_port_of_its_metrics():
     (job,) = yaml.safe_load((DEPLOY / "compose/prometheus.yaml").read_text())["scrape_configs"]
-    (found,) = job["dns_sd_configs"]
-    assert tuple(found["names"]) == PODS
-    assert found["port"] == load_config(DEPLOY / "compose/cluster.yaml").telemetry.port
+    (discovery,) = job["dns_sd_configs"]
+    assert tuple(discovery["names"]) == PODS
+    assert discovery["port"] == load_config(DEPLOY / "compose/cluster.yaml").telemetry.port
     for pod in PODS:
-        assert str(found["port"]) in " ".join(services()[pod]["healthcheck"]["test"])
+        assert str(discovery["port"]) in " ".join(services()[pod]["healthcheck"]["test"])
 
 
 @pytest.mark.chart

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml as it stands trains a model, over TLS, read-only and without root; see composed.py."""
+"""deploy/compose.yaml, unchanged, trains a model over TLS, read-only and without root; see composed.py."""
 
 import json
 import os
@@ -25,7 +25,7 @@ evaluation: {every_steps: 0, prompts: 1, samples_per_prompt: 1}
 
 @pytest.mark.chart
 @pytest.mark.skipif(os.geteuid() != 0, reason="entering a container without Docker needs root")
-def test_what_compose_starts_trains_and_stops_in_order(tmp_path):
+def test_the_services_of_compose_train_and_stop_in_order(tmp_path):
     deploy = tmp_path / "deploy"
     shutil.copytree(ROOT / "deploy", deploy, ignore=shutil.ignore_patterns("state"))
     slipstream = Path(sys.executable).with_name("slipstream")

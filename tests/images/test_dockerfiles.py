@@ -1,4 +1,4 @@
-"""What the Dockerfiles say: pinned, without root, and of files that there are. No image is built here."""
+"""The Dockerfiles pin versions, do not run as root, and copy files that exist. No image is built."""
 
 import re
 import runpy
@@ -27,7 +27,7 @@ def final(file: Path) -> Stage:
     return read(file)[-1]
 
 
-def test_every_dockerfile_is_one_of_an_image():
+def test_every_image_has_a_dockerfile_and_every_dockerfile_an_image():
     assert sorted((ROOT / "docker").glob("*Dockerfile*")) == sorted(FILES)
 
 
@@ -48,7 +48,7 @@ def test_bases_name_an_exact_version_and_no_registry(file):
         assert "." not in image, f"{base}: names a registry"
 
 
-def test_learner_and_rollout_have_one_base_and_look_at_its_nccl():
+def test_learner_and_rollout_have_the_same_base_and_check_its_nccl():
     learner, rollout = (read(ROOT / "docker" / f"{image}.Dockerfile") for image in ("learner", "rollout"))
     assert learner[-1].base == rollout[-1].base
     for stages in (learner, rollout):
@@ -56,24 +56,24 @@ def test_learner_and_rollout_have_one_base_and_look_at_its_nccl():
         assert any("check_nccl.py /nccl.txt" in run.rest for run in install.instructions)
 
 
-def test_another_nccl_than_that_of_the_file_ends_the_build(tmp_path):
+def test_a_different_nccl_than_that_of_the_file_fails_the_build(tmp_path):
     script = runpy.run_path(str(ROOT / "docker/check_nccl.py"))
     library = tmp_path / "libnccl.so.2"
     source = "int ncclGetVersion(int *version) { *version = 23007; return 0; }"
     subprocess.run(
         ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source, text=True, check=True
     )
-    found = script["nccl_of"](str(library))
-    assert found == "2.30.7"
-    assert found == (ROOT / "docker/nccl.txt").read_text().strip()
-    assert script["compare"]("2.30.7", found) is None
+    version = script["nccl_of"](str(library))
+    assert version == "2.30.7"
+    assert version == (ROOT / "docker/nccl.txt").read_text().strip()
+    assert script["compare"]("2.30.7", version) is None
     assert "the base brings NCCL 2.30.7, and docker/nccl.txt says 2.29.7" in script["compare"](
-        "2.29.7", found
+        "2.29.7", version
     )
 
 
 @EACH
-def test_it_runs_as_a_numbered_user_that_is_not_root(file):
+def test_an_image_runs_as_a_numeric_user_other_than_root(file):
     user, _, group = final(file).last("USER").rest.partition(":")
     assert int(user) > 0
     assert int(group) > 0
@@ -114,7 +114,7 @@ def test_every_environment_is_installed_under_the_constraints_of_its_image(file)
 
 
 @EACH
-def test_it_writes_nowhere_but_below_tmp_and_its_volumes(file):
+def test_an_image_writes_only_below_tmp_and_its_volumes(file):
     environment = final(file).last("ENV").pairs()
     assert environment["HOME"] == "/tmp"
     assert environment["PYTHONDONTWRITEBYTECODE"] == "1"
@@ -122,12 +122,12 @@ def test_it_writes_nowhere_but_below_tmp_and_its_volumes(file):
 
 
 @pytest.mark.parametrize("image", ["services", "cpu"])
-def test_images_that_run_programs_carry_bubblewrap(image):
+def test_images_that_run_programs_of_the_policy_have_bubblewrap(image):
     assert any("bubblewrap=" in run.rest for run in final(ROOT / f"docker/{image}.Dockerfile").all("RUN"))
 
 
 @pytest.mark.parametrize("image", ["learner", "rollout"])
-def test_images_that_speak_nccl_carry_the_libraries_of_rdma(image):
+def test_images_with_nccl_have_the_libraries_of_rdma(image):
     installs = [
         run.rest for run in final(ROOT / f"docker/{image}.Dockerfile").all("RUN") if "apt-get" in run.rest
     ]
@@ -135,7 +135,7 @@ def test_images_that_speak_nccl_carry_the_libraries_of_rdma(image):
         assert any(package in install.split() for install in installs), package
 
 
-def test_the_builder_gets_the_package_and_nothing_that_was_built_or_learned():
+def test_the_context_has_the_package_and_no_build_outputs_or_checkpoints():
     sent = {str(path) for path in context_files(ROOT)}
     code = {str(p.relative_to(ROOT)) for p in (ROOT / "services").rglob("*") if p.is_file()}
     built = {path for path in code if re.search(r"__pycache__|\.py[cod]$|\.egg-info/", path)}
@@ -151,7 +151,7 @@ def test_the_builder_gets_the_package_and_nothing_that_was_built_or_learned():
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_constraints_satisfy_what_the_project_asks_for(image):
+def test_constraints_satisfy_the_requirements_of_the_project(image):
     pins = dict(pin.split("==") for pin in pinned(image))
     for requirement in requirements(IMAGES[image].extras):
         assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), requirement
@@ -177,7 +177,7 @@ def test_written_constraints_pin_each_package_to_one_exact_version():
 
 
 @pytest.mark.chart
-def test_the_wheel_holds_every_file_of_the_package(tmp_path):
+def test_the_wheel_has_every_file_of_the_package(tmp_path):
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     for path in context_files(ROOT):
         (tmp_path / "src" / path).parent.mkdir(parents=True, exist_ok=True)

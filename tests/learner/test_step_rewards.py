@@ -76,7 +76,7 @@ def test_equal_answers_share_the_advantages_of_their_steps(
 
 
 def expected_loss(training: TrainingStep, groups: list[Group], advantages: list[float]) -> float:
-    """That of the importance-weighted objective over the mean of all tokens, by a forward pass an answer."""
+    """Return the loss of the importance-weighted objective over the mean of all tokens, answer by answer."""
     lengths = iter(advantages)
     nested = [[next(lengths) for bit in answer.mask if bit] for each in groups for answer in each.completions]
     return loss_of(training, nested, groups)

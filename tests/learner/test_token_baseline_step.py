@@ -102,7 +102,7 @@ def advantages(policy: Policy, g: Group) -> list[list[float]]:
 
 
 def slow_gradient(policy: Policy, groups: Sequence[Group]) -> Tensor:
-    """That of the mean of -A l over all sampled tokens."""
+    """Return the gradient of the mean of -A l over all sampled tokens."""
     terms = [
         -A * own_V[token]
         for g in groups

@@ -85,7 +85,7 @@ def test_the_ranks_of_several_machines_meet_at_the_first() -> None:
         ("8 --nnodes 2 --node-rank 2 --master-addr a", "--node-rank 2 must be from 0 to 1"),
     ],
 )
-def test_a_meeting_that_cannot_come_about_is_refused(
+def test_an_impossible_rendezvous_of_ranks_is_refused(
     words: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as refused:

@@ -1,4 +1,4 @@
-"""Faults in the advantages, the critic's estimator, process rewards and the shaping of the data."""
+"""Faults in the advantages, the estimator of the critic, process rewards and data shaping."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Faults in the mathematics of a training step: counts, shaping, shares, memory, what is looked at when."""
+"""Faults in a training step: counts, shaping, shares, memory, and the order of reads."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ _SOURCES: Final = ("test_sources.py",)
 
 
 def _learner(name: str, file: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:
-    return Mutant(name=name, file=file, old=old, new=new, tests=tests, room=LEARNER)
+    return Mutant(name=name, file=file, old=old, new=new, tests=tests, part=LEARNER)
 
 
 def _step(name: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:

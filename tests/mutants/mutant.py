@@ -1,8 +1,8 @@
-"""One small fault in the maths, and the run of the tests that have to notice it.
+"""A mutant is one small fault in the maths; this module runs the tests that have to fail because of it.
 
-A changed copy of the sources and their tests goes into a folder of its own; a process forked from one that
-has torch loaded already runs the tests there, without shrinking what fails. Seeds are fixed: a mutant that
-survives once always does.
+A changed copy of the sources and their tests is written to a separate folder. A process that is forked from
+one with torch already loaded runs the tests there, without shrinking failures. Seeds are fixed, so a mutant
+that survives once always does.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS: Final = 1200.0
-"""After so long a run has told nothing."""
+"""The time after which a run counts as broken."""
 
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["hypothesis", "pytest", "torch", "transformers"])
@@ -26,79 +26,79 @@ _WRONG_SOURCES: Final = 99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """A part of the sources with faults, and the tests that have to notice them. Paths are from the root."""
+class Part:
+    """A part of the sources, and the tests that have to detect faults in it, as paths from the root."""
 
     sources: Path
     tests: Path
-    beside: tuple[Path, ...]
-    """What the tests need besides both."""
+    further: tuple[Path, ...]
+    """Further files that the tests need."""
 
 
-ALGORITHMS: Final = Room(
+ALGORITHMS: Final = Part(
     sources=Path("services/slipstream/algorithms"),
     tests=Path("tests/algorithms"),
-    beside=(
+    further=(
         Path("services/slipstream/__init__.py"),
         Path("services/slipstream/functions.py"),
         Path("pyproject.toml"),
     ),
 )
-LEARNER: Final = Room(
+LEARNER: Final = Part(
     sources=Path("services/slipstream/learner"),
     tests=Path("tests/learner"),
-    beside=(Path("services/slipstream"), Path("tests/embedded_redis.py"), Path("pyproject.toml")),
+    further=(Path("services/slipstream"), Path("tests/embedded_redis.py"), Path("pyproject.toml")),
 )
 
 
 class Outcome(Enum):
-    """What the tests made of a mutant."""
+    """The result of the tests with a mutant."""
 
     CAUGHT = "caught"
     SURVIVED = "survived"
     BROKEN = "did not run"
-    """It cannot be imported, hangs, or no test was found: it says nothing about the tests."""
+    """The mutant cannot be imported or hangs, or there is no test: the tests are not judged by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A replacement in one file of a room's sources, which has to make one of its tests fail."""
+    """A replacement in one file of a part's sources, with which one of its tests has to fail."""
 
     name: str
-    """What is wrong then."""
+    """The fault in words."""
     file: str
     old: str
-    """Must be there exactly once."""
+    """The text to replace; the file must contain it exactly once."""
     new: str
     tests: tuple[str, ...]
-    """Files of the room's tests, the quickest to notice first."""
-    room: Room = ALGORITHMS
+    """Files of the part's tests, the one that fails quickest first."""
+    part: Part = ALGORITHMS
 
     @property
     def path(self) -> Path:
-        """The file, from the root."""
-        return self.room.sources / self.file
+        """Return the path of the file, relative to the root."""
+        return self.part.sources / self.file
 
     def apply(self, source: str) -> str:
-        """Return the source with the fault in it. Raises ValueError unless `old` is there exactly once."""
-        found = source.count(self.old)
-        if found != 1:
-            raise ValueError(f"mutant {self.name!r}: {self.file} has {self.old!r} {found} times, needs 1")
+        """Return the source with the fault. Errors: ValueError unless `old` is in it exactly once."""
+        count = source.count(self.old)
+        if count != 1:
+            raise ValueError(f"mutant {self.name!r}: {self.file} has {self.old!r} {count} times, needs 1")
         return source.replace(self.old, self.new)
 
 
 def outcome_of(mutant: Mutant, folder: Path) -> tuple[Outcome, str]:
-    """Run the mutant's tests in an empty folder; return what came of it and what pytest printed."""
+    """Run the mutant's tests in an empty folder; return the outcome and the output of pytest."""
     target = folder / mutant.path
-    copy_sources(folder, mutant.room)
+    copy_sources(folder, mutant.part)
     target.write_text(mutant.apply(target.read_text()))
-    return run_tests(folder, mutant.room, mutant.tests)
+    return run_tests(folder, mutant.part, mutant.tests)
 
 
-def copy_sources(folder: Path, room: Room) -> None:
-    """Copy a room's sources and tests into an empty folder."""
+def copy_sources(folder: Path, part: Part) -> None:
+    """Copy the sources and tests of a part into an empty folder."""
     ignore = shutil.ignore_patterns("__pycache__")
-    for path in (room.sources, room.tests, *room.beside):
+    for path in (part.sources, part.tests, *part.further):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / path).is_dir():
             shutil.copytree(ROOT / path, folder / path, ignore=ignore, dirs_exist_ok=True)
@@ -106,10 +106,10 @@ def copy_sources(folder: Path, room: Room) -> None:
             shutil.copy(ROOT / path, folder / path)
 
 
-def run_tests(folder: Path, room: Room, tests: tuple[str, ...]) -> tuple[Outcome, str]:
+def run_tests(folder: Path, part: Part, tests: tuple[str, ...]) -> tuple[Outcome, str]:
     """Run files of the copied tests up to the first failure."""
     log = folder / "log"
-    process = _FORKS.Process(target=_run, args=(folder, log, [str(room.tests / name) for name in tests]))
+    process = _FORKS.Process(target=_run, args=(folder, log, [str(part.tests / name) for name in tests]))
     process.start()
     process.join(SECONDS)
     if process.is_alive():

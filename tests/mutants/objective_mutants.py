@@ -1,4 +1,4 @@
-"""Faults in the objectives: signs, bounds, gradients that go on where they should stop."""
+"""Faults in the objectives: signs, bounds, and gradients through terms that must be constant."""
 
 from typing import Final
 

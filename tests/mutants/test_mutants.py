@@ -1,4 +1,4 @@
-"""Every fault of the tables must be noticed by the tests of the maths; one that survives is named."""
+"""The tests of the maths detect every mutant of the tables."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from mutants.mutant import (
     ROOT,
     Mutant,
     Outcome,
-    Room,
+    Part,
     copy_sources,
     outcome_of,
     run_tests,
@@ -26,14 +26,14 @@ from slipstream.algorithms.spec import OBJECTIVES
 MUTANTS = (*OBJECTIVE_MUTANTS, *LOSS_MUTANTS, *ADVANTAGE_MUTANTS, *LEARNER_MUTANTS)
 
 WITHOUT_MUTANTS = {"gspo_token": "its function is that of gspo, and so are the mutants"}
-"""Objective → why no mutant is named after it."""
+"""The reason for which an objective has no mutant named after it."""
 
 Runs = dict[str, Future[tuple[Outcome, str]]]
 
 
 @pytest.fixture(scope="session")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """The runs of all mutants that were asked for, as many at one time as there are processors."""
+    """Run all selected mutants, as many at a time as there are processors."""
     calls = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
     chosen = [call.params["mutant"] for call in calls if "mutant" in call.params]
     folder = tmp_path_factory.mktemp("mutants")
@@ -47,17 +47,17 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.mutants
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_tests_notice(mutant: Mutant, runs: Runs) -> None:
+def test_the_tests_detect_a_mutant(mutant: Mutant, runs: Runs) -> None:
     outcome, log = runs[mutant.name].result()
     assert outcome is Outcome.CAUGHT, f"{mutant.name}: {outcome.value}\n{mutant.path}: {mutant.new}\n{log}"
 
 
 @pytest.mark.mutants
-@pytest.mark.parametrize("room", [ALGORITHMS, LEARNER], ids=["algorithms", "learner"])
-def test_without_a_mutant_the_tests_pass(room: Room, tmp_path: Path) -> None:
-    copy_sources(tmp_path, room)
-    tests = tuple(dict.fromkeys(name for mutant in MUTANTS if mutant.room == room for name in mutant.tests))
-    outcome, log = run_tests(tmp_path, room, tests)
+@pytest.mark.parametrize("part", [ALGORITHMS, LEARNER], ids=["algorithms", "learner"])
+def test_without_a_mutant_the_tests_pass(part: Part, tmp_path: Path) -> None:
+    copy_sources(tmp_path, part)
+    tests = tuple(dict.fromkeys(name for mutant in MUTANTS if mutant.part == part for name in mutant.tests))
+    outcome, log = run_tests(tmp_path, part, tests)
     assert outcome is Outcome.SURVIVED, log
 
 
@@ -79,7 +79,7 @@ def test_an_objective_without_mutants_shares_its_function_with_one_that_has_some
     assert {OBJECTIVES[kind].implementation for kind in WITHOUT_MUTANTS} <= functions
 
 
-def test_a_mutant_whose_text_is_gone_fails_loudly() -> None:
+def test_a_mutant_whose_text_is_missing_is_an_error() -> None:
     mutant = Mutant(name="gone", file="loss.py", old="no such text", new="", tests=())
     with pytest.raises(ValueError, match="'no such text' 0 times, needs 1"):
         mutant.apply("something else")

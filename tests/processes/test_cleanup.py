@@ -1,4 +1,4 @@
-"""Which processes a command kills at its end, and which dead processes it reaps."""
+"""The processes that a command kills when it ends, and the dead processes that it reaps."""
 
 import subprocess
 import sys
@@ -62,5 +62,5 @@ def test_processes_that_are_older_than_the_command_are_left_alone() -> None:
     assert run(OLDER) == ["None", "-9"]
 
 
-def test_orphans_of_a_dead_pod_are_reaped_and_the_exit_status_of_pods_is_kept() -> None:
+def test_children_of_a_dead_pod_are_reaped_and_the_exit_status_of_pods_is_kept() -> None:
     assert run(SCRIPT) == ["1", "2", "0", "3", "0"]

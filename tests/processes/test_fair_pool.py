@@ -1,4 +1,4 @@
-"""Groups take turns at the children: one that hangs does not keep the others waiting."""
+"""Groups of completions share the child processes fairly: a group that hangs does not delay the others."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from verifier.scoring import Bench, answer
 PROMPT = Prompt(prompt_id="hostile", task="t", text="?", answer="1")
 
 
-def test_groups_take_turns_and_within_one_the_first_is_the_first() -> None:
+def test_groups_take_turns_and_calls_of_one_group_keep_their_order() -> None:
     async def play() -> list[str]:
         turns: FairPool[int] = FairPool()
         order: list[str] = []
@@ -34,7 +34,7 @@ def test_groups_take_turns_and_within_one_the_first_is_the_first() -> None:
     assert asyncio.run(play()) == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-def test_what_was_handed_to_a_caller_that_gave_up_goes_to_the_next() -> None:
+def test_a_child_given_to_a_cancelled_caller_goes_to_the_next_caller() -> None:
     async def play() -> list[int]:
         turns: FairPool[int] = FairPool()
         gone, late, patient = (asyncio.create_task(turns.take(name)) for name in ("gone", "late", "patient"))
@@ -42,7 +42,7 @@ def test_what_was_handed_to_a_caller_that_gave_up_goes_to_the_next() -> None:
         gone.cancel()
         await asyncio.sleep(0)
         turns.put(1)
-        late.cancel()  # it has been handed 1, and does not know yet
+        late.cancel()  # after it was given 1, before it runs again
         assert await patient == 1
         turns.put(2)
         return turns.take_free()
@@ -55,7 +55,7 @@ def importable_in_children(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath / "tests"), prepend=":")
 
 
-def test_a_group_that_hangs_does_not_keep_an_honest_one_waiting() -> None:
+def test_a_group_that_hangs_does_not_delay_another() -> None:
     async def play() -> tuple[float, float]:
         reward = CustomConfig(
             name="own", kind="custom", function="verifier.custom_rewards:misbehaves", timeout_seconds=0.2

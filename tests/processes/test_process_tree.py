@@ -1,4 +1,4 @@
-"""The children of a process, as /proc shows them."""
+"""The children of a process, read from /proc."""
 
 import subprocess
 import sys

@@ -8,5 +8,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def part() -> Any:
-    """Imports a module of the benchmark."""
+    """Return a function that imports a module of the benchmark."""
     return lambda name: importlib.import_module(f"benchmarks.autoscaling.{name}")

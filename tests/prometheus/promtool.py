@@ -1,4 +1,4 @@
-"""promtool as a function, and series in the notation of its tests."""
+"""Run promtool, and write series in the notation of its unit tests."""
 
 import subprocess
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ RULES = ROOT / "charts/slipstream/files/rules"
 
 
 def promtool(*arguments: str | Path) -> None:
-    """Run it. Errors: AssertionError with what it said."""
-    found = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    assert found.returncode == 0, found.stdout + found.stderr
+    """Run promtool. Errors: AssertionError with its output, if it fails."""
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def notation(values: Sequence[float | str]) -> str:
-    """Values one interval apart: numbers, «_» for none and «stale» for the end of a series."""
+    """Return the notation of values one interval apart: a number, «_» for no sample, «stale» for the end."""
     return " ".join(value if isinstance(value, str) else repr(value) for value in values)
 
 
 def selector(name: str, labels: Sequence[tuple[str, str]]) -> str:
-    """A series as it is written."""
+    """Return the selector of a series: its name and its labels."""
     return name + "{" + ",".join(f'{key}="{value}"' for key, value in labels) + "}"
 
 
 def write_yaml(path: Path, content: Any) -> Path:
-    """A file for promtool."""
+    """Write a YAML file for promtool; return its path."""
     path.write_text(yaml.safe_dump(content, sort_keys=False, width=10**9), encoding="utf-8")
     return path

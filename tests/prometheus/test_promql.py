@@ -1,4 +1,4 @@
-"""What evaluates the rules in simulations agrees with Prometheus, on the series of a simulated fleet."""
+"""The evaluator of rules in simulations agrees with Prometheus on the series of a simulated fleet."""
 
 import math
 from pathlib import Path
@@ -14,17 +14,17 @@ PRESSURE = RULES / "pressure.yaml"
 
 
 def recorded() -> list[str]:
-    """Names that the rules record."""
+    """Return the names that the rules record."""
     groups = yaml.safe_load(PRESSURE.read_text(encoding="utf-8"))["groups"]
     return [rule["record"] for group in groups for rule in group["rules"]]
 
 
-def aligned(part: Any, found: Any) -> Any:
-    """The same scraped series with the rules evaluated at the moments of the scrapes, as promtool does it."""
+def aligned(part: Any, simulated: Any) -> Any:
+    """Evaluate the rules at the times of the scrapes, as promtool does; return the store with the results."""
     series = part("promql_series")
     store, rules = series.Store(), part("promql").Rules(PRESSURE)
-    raw = [row for row in found.store.names() if ":" not in row[0]]
-    for step in range(int(found.fleet.time / INTERVAL) + 1):
+    raw = [row for row in simulated.store.names() if ":" not in row[0]]
+    for step in range(int(simulated.fleet.time / INTERVAL) + 1):
         time = step * INTERVAL
         for name, labels, one in raw:
             if time in one.times:
@@ -35,11 +35,11 @@ def aligned(part: Any, found: Any) -> Any:
     return store
 
 
-def input_series(found: Any) -> list[dict[str, str]]:
-    """All that was scraped, in promtool's notation."""
-    steps = int(found.fleet.time / INTERVAL) + 1
+def input_series(simulated: Any) -> list[dict[str, str]]:
+    """Return all scraped series in promtool's notation."""
+    steps = int(simulated.fleet.time / INTERVAL) + 1
     rows = []
-    for name, labels, one in found.store.names():
+    for name, labels, one in simulated.store.names():
         if ":" in name:
             continue
         values: list[float | str] = ["_"] * steps
@@ -50,7 +50,7 @@ def input_series(found: Any) -> list[dict[str, str]]:
 
 
 def expected(store: Any, name: str, time: float) -> list[dict[str, Any]]:
-    """Samples of a recorded name at a time, rounded to a millionth."""
+    """Return the samples of a recorded name at a time, in millionths."""
     return [
         {"labels": selector("", labels), "value": math.floor(SCALE * value + 0.5)}
         for labels, one in store.select(name, lambda _: True)
@@ -59,9 +59,9 @@ def expected(store: Any, name: str, time: float) -> list[dict[str, Any]]:
 
 
 @pytest.mark.chart
-def test_every_recorded_sample_is_the_one_that_prometheus_records(part: Any, tmp_path: Path) -> None:
+def test_every_sample_of_a_recording_rule_equals_that_of_prometheus(part: Any, tmp_path: Path) -> None:
     simulation, fleet = part("simulation"), part("fleet")
-    found = simulation.Simulation(
+    simulated = simulation.Simulation(
         shape=fleet.Shape(start_seconds=120, train_seconds=45, steps=40),
         signals={pool: simulation.pressure(pool) for pool in ("spot", "reserved")},
         events={
@@ -70,8 +70,8 @@ def test_every_recorded_sample_is_the_one_that_prometheus_records(part: Any, tmp
             3300: lambda f: f.start_learner(),
         },
     ).run(1.25)
-    store, names = aligned(part, found), recorded()
-    moments = [INTERVAL * step for step in range(1, 300, 7)]
+    store, names = aligned(part, simulated), recorded()
+    times = [INTERVAL * step for step in range(1, 300, 7)]
     checks = [
         {
             "expr": f"round({SCALE} * {name})",
@@ -79,7 +79,7 @@ def test_every_recorded_sample_is_the_one_that_prometheus_records(part: Any, tmp
             "exp_samples": expected(store, name, time),
         }
         for name in names
-        for time in moments
+        for time in times
     ]
     assert {name for name, _, _ in store.names()} >= set(names), "each rule has recorded something"
     test = {
@@ -88,7 +88,7 @@ def test_every_recorded_sample_is_the_one_that_prometheus_records(part: Any, tmp
         "tests": [
             {
                 "interval": f"{INTERVAL:g}s",
-                "input_series": input_series(found),
+                "input_series": input_series(simulated),
                 "promql_expr_test": checks,
             }
         ],

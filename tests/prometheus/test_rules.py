@@ -1,4 +1,4 @@
-"""Rules speak of metrics that exist, and every alert says what it means, what to do, and when it fires."""
+"""The rules read metrics that exist, and every alert has a runbook and tests of when it fires."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ OTHERS = {
         for field in ("GPU_UTIL", "FB_USED", "FB_FREE", "NVLINK_BANDWIDTH_TOTAL", "XID_ERRORS")
     },
 }
-"""Series that are not ours, and their labels beside those of scraping."""
+"""Series of other exporters, with their labels apart from those that scraping adds."""
 
 FOR_PEOPLE = {
     "slipstream:active_share",
@@ -42,12 +42,12 @@ FOR_PEOPLE = {
     "slipstream:restarts",
     "slipstream:out_of_memory_restarts",
 }
-"""Recorded for the dashboards and the autoscalers; every other name is read by a rule."""
+"""Recorded names that only dashboards and autoscalers read; every other recorded name is read by a rule."""
 
 
 @cache
 def rules() -> list[dict[str, Any]]:
-    """All rules of all files."""
+    """Return the rules of all files."""
     return [
         rule
         for file in FILES
@@ -57,12 +57,12 @@ def rules() -> list[dict[str, Any]]:
 
 
 def alerts() -> list[dict[str, Any]]:
-    """Those of them that are alerts."""
+    """Return the alerts among the rules."""
     return [rule for rule in rules() if "alert" in rule]
 
 
 def nodes(node: Any) -> Iterator[Any]:
-    """An expression and all its parts."""
+    """Yield the node of an expression and all nodes below it."""
     yield node
     children = [getattr(node, name, None) for name in ("lhs", "rhs", "expr", "vector_selector")]
     for child in (*children, *getattr(node, "args", ())):
@@ -71,65 +71,71 @@ def nodes(node: Any) -> Iterator[Any]:
 
 
 def selectors(expr: str) -> list[tuple[str, set[str]]]:
-    """Names of the series in an expression, each with the labels that are asked of it."""
+    """Return the series that an expression selects, each with the labels of its matchers."""
     return [
         (name, {matcher.name for matcher in node.matchers.matchers} - {"__name__"})
         for node in nodes(promql.parse(expr))
         if isinstance(node, promql.VectorSelector)
-        for name in ([node.name] if node.name else named_by_pattern(node))
+        for name in ([node.name] if node.name else names_that_match(node))
     ]
 
 
-def named_by_pattern(node: Any) -> list[str]:
-    """The series that a selector without a name finds, of all that are known."""
+def names_that_match(node: Any) -> list[str]:
+    """Return the series that match a selector without a name."""
     (pattern,) = [matcher.value for matcher in node.matchers.matchers if matcher.name == "__name__"]
-    found = [name for name in exported() | OTHERS if re.fullmatch(pattern, name)]
-    assert found, f"{pattern} finds nothing"
-    return found
+    names = [name for name in exported() | OTHERS if re.fullmatch(pattern, name)]
+    assert names, f"{pattern} finds nothing"
+    return names
 
 
 def made_labels(expr: str) -> set[str]:
-    """Labels that an expression makes."""
+    """Return the labels that an expression adds with label_replace."""
     calls = [node for node in nodes(promql.parse(expr)) if isinstance(node, promql.Call)]
     return {node.args[1].val for node in calls if node.func.name == "label_replace"}
 
 
 def grouping(expr: str) -> set[str]:
-    """Labels by which an expression aggregates or matches."""
-    found: set[str] = set()
+    """Return the labels by which an expression aggregates or matches."""
+    labels: set[str] = set()
     for node in nodes(promql.parse(expr)):
         modifier = getattr(node, "modifier", None)
         for part in (modifier, getattr(modifier, "matching", None)):
-            found |= set(getattr(part, "labels", ()) or ())
-        found |= set(getattr(getattr(modifier, "group_labels", None), "labels", ()) or ())
-    return found
+            labels |= set(getattr(part, "labels", ()) or ())
+        labels |= set(getattr(getattr(modifier, "group_labels", None), "labels", ()) or ())
+    return labels
 
 
 def exported() -> dict[str, set[str]]:
-    """Series of the table, and their labels."""
-    found: dict[str, set[str]] = {}
+    """Return the series of the table of metrics, with their labels."""
+    series: dict[str, set[str]] = {}
     for name, row in TABLE.items():
         histogram = row.kind in ("histogram", "tally")
         for suffix in ("_bucket", "_sum", "_count") if histogram else ("",):
-            found[f"slipstream_{name}{suffix}"] = set(row.labels) | ({"le"} if suffix == "_bucket" else set())
-    return found
+            series[f"slipstream_{name}{suffix}"] = set(row.labels) | (
+                {"le"} if suffix == "_bucket" else set()
+            )
+    return series
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert", rule.get("record")))
 def test_a_rule_reads_series_that_exist_by_labels_that_they_have(rule: dict[str, Any]) -> None:
-    known = exported() | OTHERS | {other["record"]: set() for other in rules() if "record" in other}
-    labels = SCRAPED.union(*(known.get(name, set()) for name, _ in selectors(rule["expr"])))
+    labels_by_series = (
+        exported() | OTHERS | {other["record"]: set() for other in rules() if "record" in other}
+    )
+    labels = SCRAPED.union(*(labels_by_series.get(name, set()) for name, _ in selectors(rule["expr"])))
     labels |= made_labels(rule["expr"])
     recorded = [name for name, _ in selectors(rule["expr"]) if ":" in name]
     for name in recorded:
         labels = labels.union(*(grouping(other["expr"]) for other in rules() if other.get("record") == name))
-    for name, asked in selectors(rule["expr"]):
-        assert name in known, f"{name} is neither in TABLE nor recorded"
-        assert asked <= known[name] | SCRAPED, f"{name} has no label {asked - known[name] - SCRAPED}"
+    for name, matched in selectors(rule["expr"]):
+        assert name in labels_by_series, f"{name} is neither in TABLE nor recorded"
+        assert matched <= labels_by_series[name] | SCRAPED, (
+            f"{name} has no label {matched - labels_by_series[name] - SCRAPED}"
+        )
     assert grouping(rule["expr"]) <= labels, f"nothing here has {grouping(rule['expr']) - labels}"
 
 
-def test_a_counter_is_read_by_its_growth_only() -> None:
+def test_a_counter_is_read_only_through_rate_or_increase() -> None:
     counters = {f"slipstream_{name}" for name, row in TABLE.items() if row.kind == "counter"}
     for rule in rules():
         read = [name for name, _ in selectors(rule["expr"]) if name in counters]
@@ -141,7 +147,7 @@ def test_a_counter_is_read_by_its_growth_only() -> None:
         assert sorted(read) == sorted(name for name in grown if name in counters), rule
 
 
-def test_what_is_recorded_is_read() -> None:
+def test_every_recorded_name_is_read() -> None:
     read = {name for rule in rules() for name, _ in selectors(rule["expr"])}
     recorded = [rule["record"] for rule in rules() if "record" in rule]
     assert len(recorded) == len(set(recorded))
@@ -149,15 +155,15 @@ def test_what_is_recorded_is_read() -> None:
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
-def test_an_alert_says_how_bad_it_is_what_happened_and_where_to_read_on(alert: dict[str, Any]) -> None:
+def test_an_alert_has_a_severity_a_summary_a_description_and_a_runbook(alert: dict[str, Any]) -> None:
     assert re.fullmatch(r"Slipstream[A-Z]\w+", alert["alert"])
     assert alert["labels"]["severity"] in ("warning", "critical")
     notes = alert["annotations"]
     assert set(notes) == {"summary", "description", "runbook"}
     assert notes["runbook"] == f"docs/alerts.md#{alert['alert'].lower()}"
-    said = notes["summary"] + notes["description"]
-    assert "$labels.namespace" in said
-    assert "$labels.release" in said or "$labels.horizontalpodautoscaler" in said
+    text = notes["summary"] + notes["description"]
+    assert "$labels.namespace" in text
+    assert "$labels.release" in text or "$labels.horizontalpodautoscaler" in text
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
@@ -170,7 +176,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
         assert "`" in part, f"{name} names no command, query or key"
 
 
-def test_every_alert_is_seen_to_fire_and_seen_to_be_quiet() -> None:
+def test_every_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not() -> None:
     checks = [
         check
         for file in TESTS
@@ -182,14 +188,14 @@ def test_every_alert_is_seen_to_fire_and_seen_to_be_quiet() -> None:
         assert set(fires) == {True, False}, alert["alert"]
 
 
-def test_keys_that_an_alert_or_a_runbook_speaks_of_exist() -> None:
+def test_keys_that_an_alert_or_a_runbook_names_exist() -> None:
     text = str([alert["annotations"] for alert in alerts()]) + RUNBOOKS.read_text(encoding="utf-8")
-    spoken = re.findall(
+    keys = re.findall(
         r"\b(staleness|learner|weights|replay|verifier|teacher|rollout|actor)\.([a-z_]+)\b(?!\.)", text
     )
-    assert spoken
+    assert keys
     values = yaml.safe_load((ROOT / "charts/slipstream/values.yaml").read_text(encoding="utf-8"))
-    for section, key in spoken:
+    for section, key in keys:
         fields: Any = RunConfig.model_fields[section].annotation
         assert key in fields.model_fields or key in values[section], f"{section}.{key} is no key"
 

@@ -1,4 +1,4 @@
-"""Data files: rows become prompts, malformed ones are errors by line, and the split holds."""
+"""Data files: rows become prompts, a malformed row is an error with its line, and the split is stable."""
 
 import json
 import subprocess
@@ -129,7 +129,7 @@ def test_byte_order_mark_blank_lines_and_crlf_are_read(tmp_path: Path) -> None:
         (b'{"prompt": "q", "answer": "a", "x\\ud800": 1}', r"column 'x\\ud800': not valid Unicode"),
     ],
 )
-def test_a_malformed_row_is_an_error_that_names_file_line_and_need(
+def test_a_malformed_row_is_an_error_with_file_line_and_reason(
     tmp_path: Path, raw: bytes, reason: str
 ) -> None:
     path = tmp_path / "bad.jsonl"
@@ -201,7 +201,7 @@ def test_parquet_without_pyarrow_names_the_extra_to_install(tmp_path: Path) -> N
     assert "install `slipstream[learner]`" in done.stdout
 
 
-def test_each_epoch_has_every_training_row_once_in_another_order(tmp_path: Path) -> None:
+def test_each_epoch_has_every_training_row_once_in_a_different_order(tmp_path: Path) -> None:
     prompts = source(write(tmp_path / "d.jsonl", questions(200)))
     assert prompts.held_out_size is not None
     rows = 200 - prompts.held_out_size
@@ -214,8 +214,8 @@ def test_the_order_depends_on_seed_and_index_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "d.jsonl", questions(50))
     indices = [0, 500, 3, 120, 0, 77]
     first, second = source(path, seed=1), source(path, seed=1)
-    asked_in_reverse = [second.training(i) for i in reversed(indices)]
-    assert [first.training(i) for i in indices] == asked_in_reverse[::-1]
+    reversed_prompts = [second.training(i) for i in reversed(indices)]
+    assert [first.training(i) for i in indices] == reversed_prompts[::-1]
     other = source(path, seed=2)
     assert [first.training(i) for i in range(40)] != [other.training(i) for i in range(40)]
 
@@ -254,7 +254,9 @@ def test_a_held_out_file_that_covers_all_training_rows_is_an_error(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("fraction", "side"), [(0.001, "held-out"), (0.999, "training")])
-def test_a_fraction_that_leaves_a_side_empty_is_an_error(tmp_path: Path, fraction: float, side: str) -> None:
+def test_a_fraction_that_leaves_a_side_of_the_split_empty_is_an_error(
+    tmp_path: Path, fraction: float, side: str
+) -> None:
     path = write(tmp_path / "d.jsonl", questions(3))
     with pytest.raises(ValueError, match=f"no {side} rows: 3 rows cannot be split by held_out_fraction"):
         source(path, held_out_fraction=fraction)

@@ -1,4 +1,4 @@
-"""Generated tasks: what they look like, that the split holds, and that every process agrees."""
+"""Generated tasks: their texts, the split, and equal prompts in every process."""
 
 import re
 import subprocess
@@ -37,7 +37,7 @@ def texts(source: PromptSource, count: int) -> list[str]:
 
 
 def same_puzzle(text: str) -> tuple[str, ...]:
-    """The prompt's numbers in order, after a countdown's target: equal for all orders of the same numbers."""
+    """Return the target of a countdown and the sorted numbers of a prompt, equal for any order of them."""
     target, _, rest = text.rpartition("from")
     return (target, *sorted(re.findall(r"[0-9]+", rest)))
 
@@ -80,7 +80,7 @@ def test_every_countdown_demonstration_reaches_its_positive_target(
     assert check_countdown(puzzle.demonstration, numbers, int(puzzle.answer))
 
 
-def test_countdown_reaches_division_and_parentheses() -> None:
+def test_some_countdown_demonstrations_have_divisions_and_parentheses() -> None:
     source = make_source(CountdownData(), seed=0)
     answers = "".join(source.demonstration(i)[1] for i in range(500))
     assert set("+-*/()") <= set(answers)
@@ -123,7 +123,7 @@ def test_two_digit_addition_holds_out_about_a_tenth_of_its_8100_prompts() -> Non
 
 
 @pytest.mark.parametrize("data", ALL, ids=repr)
-def test_the_same_index_gives_the_same_prompt_whatever_was_asked_before(data: DataConfig) -> None:
+def test_a_prompt_depends_on_its_index_and_not_on_earlier_calls(data: DataConfig) -> None:
     first, second = make_source(data, seed=7), make_source(data, seed=7)
     assert second.held_out_size is not None
     backwards = [second.held_out(i) for i in reversed(range(50))]
@@ -151,7 +151,7 @@ def test_other_processes_with_other_hash_seeds_give_the_same_prompts() -> None:
         "    source = make_source(data, seed=11)\n"
         "    print([(source.training(i), source.held_out(i), source.demonstration(i)) for i in range(20)])"
     )
-    said = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": "services"},
@@ -161,7 +161,7 @@ def test_other_processes_with_other_hash_seeds_give_the_same_prompts() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     }
-    assert len(said) == 1
+    assert len(outputs) == 1
 
 
 def test_the_prompts_of_a_seed_do_not_change_between_releases() -> None:

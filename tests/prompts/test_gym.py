@@ -25,7 +25,7 @@ def test_the_same_seed_makes_the_same_puzzles_and_no_held_out_one_is_trained_on(
     assert not held_out & {one.training(i).text for i in range(500)}
 
 
-def test_a_seed_of_the_data_goes_before_the_runs() -> None:
+def test_the_seed_of_the_data_takes_precedence_over_that_of_the_run() -> None:
     seeded = LEGS.model_copy(update={"seed": 7})
     texts = [{make_source(seeded, seed=seed).training(i).text for i in range(2_000)} for seed in (1, 1)]
     assert texts[0] == texts[1]
@@ -42,7 +42,7 @@ def test_the_scorer_of_the_task_scores_answers() -> None:
         assert score(prompt, answer("")) < 1.0
 
 
-def test_the_verifier_scores_them_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verifier_runs_the_scorer_in_a_child_process(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).resolve().parents[2]
     monkeypatch.setenv("PYTHONPATH", str(root / "services"))
     config = CustomConfig(name="gym", function="slipstream.prompts.gym:score", timeout_seconds=120)
@@ -56,7 +56,7 @@ def test_the_verifier_scores_them_in_a_child_of_its_own(monkeypatch: pytest.Monk
     assert asyncio.run(scored()) == [(1.0, Outcome.SCORE), (0.0, Outcome.SCORE)]
 
 
-def test_a_task_with_many_right_answers_accepts_others_than_its_own() -> None:
+def test_a_task_with_several_correct_answers_accepts_all_of_them() -> None:
     data = ReasoningGymData(task="n_queens", parameters={"n": 5, "min_remove": 3, "max_remove": 4}, size=30)
     source = make_source(data, seed=1)
     prompt, written = source.demonstration(0)
@@ -79,11 +79,11 @@ def test_a_prompt_of_another_task_is_an_error_and_no_score() -> None:
 
 
 @pytest.mark.long
-def test_every_task_of_the_package_has_puzzles_that_its_scorer_judges() -> None:
+def test_the_scorer_of_every_task_of_the_package_accepts_its_answers() -> None:
     from reasoning_gym.factory import DATASETS
 
     without_answer = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
-    for task in sorted(set(DATASETS) - {"composite"}):  # it needs parameters
+    for task in sorted(set(DATASETS) - {"composite"}):  # "composite" has parameters without defaults
         prompt, written = make_source(ReasoningGymData(task=task, size=20), seed=1).demonstration(0)
         right, empty = score(prompt, answer(written)), score(prompt, answer(""))
         assert 0 <= empty < 1, task

@@ -1,4 +1,4 @@
-"""Mixtures take each task in turn; questions for a judge say truly which answers are right."""
+"""A mixture takes its tasks in turn; the data `judging` asks which answers of a task are right."""
 
 from collections import Counter
 from dataclasses import replace
@@ -20,18 +20,20 @@ def mixture(*of: dict[str, object]) -> MixtureData:
     return MixtureData.model_validate({"kind": "mixture", "of": of})
 
 
-def judging(**given: object) -> JudgingData:
-    return JudgingData.model_validate({"kind": "judging", "of": ADDITION, **given})
+def judging(**fields: object) -> JudgingData:
+    return JudgingData.model_validate({"kind": "judging", "of": ADDITION, **fields})
 
 
-def test_a_mixture_takes_each_task_in_turn_and_each_prompt_of_it_in_order() -> None:
+def test_a_mixture_takes_its_tasks_in_turn_and_the_prompts_of_each_in_order() -> None:
     source = make_source(mixture(ADDITION, SORTING), seed=3)
     first, second = (
         make_source(mixture(ADDITION, ADDITION).of[0], seed=3),
         make_source(mixture(SORTING, SORTING).of[0], seed=3),
     )
     assert [source.training(i) for i in range(6)] == [
-        replace(made, source=made.task) for i in range(3) for made in (first.training(i), second.training(i))
+        replace(prompt, source=prompt.task)
+        for i in range(3)
+        for prompt in (first.training(i), second.training(i))
     ]
     assert source.held_out(5) == replace(second.held_out(2), source="sort_digits")
     prompt, text = first.demonstration(2)
@@ -47,7 +49,7 @@ def test_no_held_out_prompt_of_a_mixture_is_trained_on() -> None:
     assert not held_out & {source.training(i).prompt_id for i in range(2000)}
 
 
-def test_a_mixture_with_a_task_that_a_reward_cannot_score_is_refused() -> None:
+def test_a_mixture_with_a_task_that_a_reward_cannot_score_is_an_error() -> None:
     data = {"kind": "mixture", "of": [{"kind": "countdown"}, ADDITION]}
     config = parse_config(
         {"data": data, "rewards": [{"name": "countdown"}], "evaluation": {"reward": "countdown"}}
@@ -86,12 +88,12 @@ def test_held_out_prompts_have_the_shares_and_end_before_a_source_repeats() -> N
 
 
 @pytest.mark.parametrize("of", [[ADDITION], [{"kind": "mixture", "of": [ADDITION, SORTING]}, ADDITION]])
-def test_a_mixture_of_one_or_of_mixtures_is_refused(of: list[object]) -> None:
+def test_a_mixture_of_one_task_or_of_mixtures_is_an_error(of: list[object]) -> None:
     with pytest.raises(ConfigError, match=r"data\.mixture\.of"):
         parse_config({"data": {"kind": "mixture", "of": of}})
 
 
-def test_judging_shows_right_answers_and_wrong_ones_and_says_which_is_which() -> None:
+def test_judging_asks_about_right_and_wrong_answers_and_knows_which_is_right() -> None:
     data = judging(prompt="is {prompt}{answer} right? ", answers=["y", "n"])
     source, task = make_source(data, seed=1), make_source(data.of, seed=1)
     counts = {"y": 0, "n": 0}
@@ -120,7 +122,7 @@ def test_a_changed_answer_differs_in_one_digit() -> None:
         assert other.replace("0", "").count("+") == 1
 
 
-def test_names_in_braces_inside_of_a_prompt_or_answer_are_not_replaced() -> None:
+def test_braces_inside_a_prompt_or_answer_are_not_placeholders() -> None:
     assert (
         fill_template("{prompt}|{answer}", prompt="a {answer}", answer="b {prompt}")
         == "a {answer}|b {prompt}"

@@ -1,11 +1,11 @@
-"""Prompts that differ in their seed only."""
+"""The data `seeds`: prompts that differ only in their seed."""
 
 import pytest
 from slipstream.config.data import SeedsData
 from slipstream.prompts import make_source
 
 
-def test_seeds_are_fields_and_no_held_out_one_is_trained_on() -> None:
+def test_seeds_are_fields_of_prompts_and_no_held_out_seed_is_trained_on() -> None:
     source = make_source(SeedsData(prompt="play:", size=50), seed=3)
     assert source.held_out_size == 5
     held_out = {source.held_out(index).fields["seed"] for index in range(10)}
@@ -28,6 +28,6 @@ def test_a_tenth_is_held_out(size: int, held_out: int) -> None:
     assert make_source(SeedsData(prompt="p", size=size), seed=0).held_out_size == held_out
 
 
-def test_there_is_nothing_to_imitate() -> None:
+def test_seeds_have_no_demonstrations() -> None:
     with pytest.raises(ValueError, match="has no demonstrations; imitate rows of a file"):
         make_source(SeedsData(prompt="p"), seed=0).demonstration(0)

@@ -1,4 +1,4 @@
-"""The contract is documented, and the committed code is what it generates."""
+"""The proto files are documented, and the committed code is generated from them."""
 
 import re
 import runpy
@@ -12,18 +12,20 @@ DECLARATION = re.compile(r"^\s*(?:(?:rpc|message|enum|service)\s+(\w+)|(?:[\w.<>
 
 
 def uncommented(text: str) -> list[str]:
-    """Names declared without a comment on the line above.
+    """Return the names that are declared without a comment on the line above.
 
     The comment of an rpc is also that of its messages, the comment of a field also that of its type.
     """
-    found, before = [], ""
+    declared, previous_line = [], ""
     for line in text.splitlines():
         match = DECLARATION.match(line)
-        if match and not before.strip().startswith("//"):
-            found.append(match.group(1) or match.group(2))
-        before = line
+        if match and not previous_line.strip().startswith("//"):
+            declared.append(match.group(1) or match.group(2))
+        previous_line = line
     return [
-        name for name in found if not re.search(rf"(\(|stream ){name}\)|^ +{name} \w+ =", text, re.MULTILINE)
+        name
+        for name in declared
+        if not re.search(rf"(\(|stream ){name}\)|^ +{name} \w+ =", text, re.MULTILINE)
     ]
 
 
@@ -41,6 +43,6 @@ def test_every_rpc_message_enum_and_field_has_a_comment(path: Path) -> None:
     assert uncommented(path.read_text(encoding="utf-8")) == []
 
 
-def test_a_field_without_a_comment_is_found() -> None:
+def test_a_field_without_a_comment_is_reported() -> None:
     text = "// A thing.\nmessage Thing {\n  repeated int64 count = 1;\n}\nenum Colour {\n  RED = 0;\n}"
     assert uncommented(text) == ["count", "Colour", "RED"]

@@ -1,4 +1,4 @@
-"""A recipe of CONTRIBUTING.md: its text, and its patch applied to a copy of the repository."""
+"""Read a recipe of CONTRIBUTING.md, and apply its patch to a copy of the repository."""
 
 import os
 import re
@@ -25,7 +25,7 @@ SECONDS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The files that a section of the guide says to edit, and the commands that it says to run."""
+    """The files to edit and the commands to run, by a section of CONTRIBUTING.md."""
 
     name: str
     files: tuple[str, ...]
@@ -34,7 +34,7 @@ class Recipe:
 
     @classmethod
     def read(cls, title: str) -> Self:
-        """The recipe below a heading `### {title}`, with the patch of the same name."""
+        """Return the recipe below the heading `### {title}`, with the patch of the same name."""
         text = section(section(GUIDE.read_text(encoding="utf-8"), "Recipes"), title)
         (commands,) = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         return cls(
@@ -46,18 +46,18 @@ class Recipe:
 
     @property
     def patched_files(self) -> set[str]:
-        """The files that the patch changes or creates."""
+        """Return the files that the patch changes or creates."""
         return set(re.findall(r"^\+\+\+ b/(\S+)", self.patch.read_text(encoding="utf-8"), re.MULTILINE))
 
     @property
     def extended_files(self) -> set[str]:
-        """The files in which the patch adds a line; the others only lose lines."""
+        """Return the files in which the patch adds a line; in other files it only removes lines."""
         patches = re.split(r"^diff ", self.patch.read_text(encoding="utf-8"), flags=re.MULTILINE)
         added = (part for part in patches if re.search(r"^\+(?!\+\+ )", part, re.MULTILINE))
         return {name for part in added for name in re.findall(r"^\+\+\+ b/(\S+)", part, re.MULTILINE)}
 
     def carry_out(self, folder: Path, *, without: str | None = None) -> "subprocess.CompletedProcess[str]":
-        """Apply the patch to a copy in `folder`, but for the file `without`; run the commands there."""
+        """Patch a copy in `folder`, except for the file `without`, and run the commands there."""
         copy_repository(folder)
         excluded = () if without is None else (f"--exclude={without}",)
         run(["git", "apply", "-C1", *excluded, str(self.patch)], folder).check_returncode()
@@ -65,16 +65,16 @@ class Recipe:
 
 
 MAKE = "make --assume-old=.venv/.ready "
-"""The copy's environment is that of the repository, so make must not install it anew."""
+"""make must not install packages: the copy uses the environment of the repository."""
 
 
 def titles() -> list[str]:
-    """The headings of the recipes, in the order of the guide."""
+    """Return the headings of the recipes, in the order of CONTRIBUTING.md."""
     return re.findall(r"^### (.+)$", section(GUIDE.read_text(encoding="utf-8"), "Recipes"), re.MULTILINE)
 
 
 def copy_repository(folder: Path) -> None:
-    """Copy what recipes touch, read or test; `.venv` leads to the environment that runs this."""
+    """Copy the files that recipes change, read or test; `.venv` links to the environment of this process."""
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=IGNORED)
@@ -84,7 +84,7 @@ def copy_repository(folder: Path) -> None:
 
 
 def run(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Run a command in the copy, with the sources of the copy before those that are installed."""
+    """Run a command in the copy, with the sources of the copy first on the path of Python."""
     environment = {**os.environ, "PYTHONPATH": str(folder / "services"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     return subprocess.run(

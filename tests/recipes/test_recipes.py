@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md: every recipe works as it is written, and a forgotten file fails its tests."""
+"""Every recipe of CONTRIBUTING.md works as written, and its tests fail if a file is forgotten."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def test_a_recipe_works(title: str, tmp_path: Path) -> None:
 
 
 EXAMPLES = {"charts/slipstream/ci/everything-values.yaml"}
-"""Files that show a change to a reviewer; no test fails without them."""
+"""Files that show a change to a reviewer; no test fails if they are forgotten."""
 FORGOTTEN = [
     (title, file)
     for title in titles()
@@ -34,6 +34,8 @@ FORGOTTEN = [
 
 @pytest.mark.long
 @pytest.mark.parametrize(("title", "file"), FORGOTTEN)
-def test_a_recipe_without_one_of_its_files_fails(title: str, file: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_recipe_fail_without_one_of_its_files(
+    title: str, file: str, tmp_path: Path
+) -> None:
     done = Recipe.read(title).carry_out(tmp_path, without=file)
     assert done.returncode != 0, f"nothing fails without {file}:\n{done.stdout[-2000:]}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 from faults.fault import NO_FAULT, Fault, FaultFile
-from faults.relay import Relay
+from faults.grpc_proxy import GrpcProxy
 from faults.tcp_proxy import tcp_proxy
 from replay.driver import ACCEPTED, Driver, completion, failure, scenario, until
 from slipstream.learner.clients import ReplayClient, TrainedTwice
@@ -65,8 +65,8 @@ def test_a_batch_that_never_arrives_is_requested_again_within_seconds(redis_url:
     async def play(replay: Driver) -> None:
         await replay.make(4)
         faults = FaultFile(tmp_path / "path.json")
-        relay = Relay(replay.address, faults, seed=1)
-        async with open_channel(await relay.listen(), replay.config.rpc) as channel:
+        proxy = GrpcProxy(replay.address, faults, seed=1)
+        async with open_channel(await proxy.listen(), replay.config.rpc) as channel:
             client = ReplayClient(channel, replay.config)
             await client.attach(0, START)
             faults.write(Fault(lost_answers=1.0))
@@ -76,7 +76,7 @@ def test_a_batch_that_never_arrives_is_requested_again_within_seconds(redis_url:
             faults.write(NO_FAULT)
             assert len(await sampling) == 4
             assert time.monotonic() - began < 6
-        await relay.close()
+        await proxy.close()
 
     play(redis_url)
 

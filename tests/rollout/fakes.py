@@ -86,7 +86,7 @@ def lease(index: int, *, group_size: int = 2, seconds: float = 60.0, text: str |
 
 
 class FakeEngine:
-    """Samples at once, or once the event in `gates` of the prompt is set; records its calls in order."""
+    """Samples at once, or when the event of the prompt in `gates` is set; records its calls in order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -259,7 +259,7 @@ def _reward(*, error: bool, steps: list[types_pb2.StepReward]) -> types_pb2.Rewa
 
 
 class Stream:
-    """The learner's end of the stream of one worker."""
+    """The learner's end of the stream of one rollout."""
 
     def __init__(self, join: learner_pb2.JoinFleet) -> None:
         self.join = join
@@ -274,21 +274,21 @@ class Stream:
         self.outbox.put_nowait(None)
 
     async def answer(self) -> tuple[str, Any]:
-        """Return the kind and the content of the worker's next message."""
+        """Return the kind and the content of the rollout's next message."""
         message = await asyncio.wait_for(self.inbox.get(), 10)
         kind = message.WhichOneof("message")
         return kind, getattr(message, kind)
 
 
 class FakeLearner(FleetServicer):
-    """Accepts every worker, and the test sends the messages; `refusal`, if set, refuses every worker."""
+    """Accepts every rollout, or refuses it with the status `refusal`; the test sends the messages."""
 
     def __init__(self) -> None:
         self.streams: asyncio.Queue[Stream] = asyncio.Queue()
         self.refusal: tuple[grpc.StatusCode, str] | None = None
 
     async def joined(self) -> Stream:
-        """Return the next stream that a worker opens."""
+        """Return the next stream that a rollout opens."""
         return await asyncio.wait_for(self.streams.get(), 10)
 
     async def Join(

@@ -1,4 +1,4 @@
-"""Rank 0 of a weight group in the process of the test: the steps of the learner's publisher, one by one."""
+"""Rank 0 of a weight group in the test's process: the steps of the learner's publisher as separate calls."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Damaging:
 
 
 class LearnerEnd:
-    """Forms groups with one worker (and fake peers) and sends weights to it."""
+    """Forms groups with one rollout and fake peers, and sends weights to it."""
 
     def __init__(self, *, timeout_seconds: float = 20.0, ranks: int = 1) -> None:
         self._timeout = timeout_seconds
@@ -51,7 +51,7 @@ class LearnerEnd:
         )
 
     async def form(self, engine: Engine, *, peers: int = 0) -> None:
-        """Form the group of a new epoch: the learner, the engine, and fake workers of this process."""
+        """Form the group of a new epoch: the learner, the engine, and fake rollouts of this process."""
         self.close()
         self.epoch += 1
         world_size = 1 + self._ranks + peers

@@ -165,12 +165,12 @@ def differences(
     policy: Policy, turn: Turn, *, prompt: tuple[int, ...] = PROMPT, temperature: float = 1.0
 ) -> list[float]:
     """Return the difference at every token of a turn."""
-    own_T = learners(policy, turn, prompt=prompt, temperature=temperature).logprobs_T
-    found: list[float] = (own_T - torch.tensor(turn.logprobs)).abs().tolist()
-    return found
+    own_T = learner_logprobs(policy, turn, prompt=prompt, temperature=temperature).logprobs_T
+    absolute_difference: list[float] = (own_T - torch.tensor(turn.logprobs)).abs().tolist()
+    return absolute_difference
 
 
-def learners(
+def learner_logprobs(
     policy: Policy,
     turn: Turn,
     *,
@@ -192,7 +192,7 @@ def learners(
         )
 
 
-async def stays_silent(request: Awaitable[Turn], *, seconds: float = 0.5) -> bool:
+async def gets_no_answer(request: Awaitable[Turn], *, seconds: float = 0.5) -> bool:
     """Return whether a request gets no answer for a while; the request continues."""
     done, _ = await asyncio.wait([asyncio.ensure_future(request)], timeout=seconds)
     return not done

@@ -68,11 +68,11 @@ def test_top_logprobs_are_those_of_the_uniform_distribution(top_k: int) -> None:
     logprobs = np.frombuffer(top.logprobs, "<f4").reshape(10, top_k)
     assert (np.diff(logprobs[:, :10], axis=1) <= 0).all()  # likeliest first
     for own, logprob, ids_K, logprobs_K in zip(turn.token_ids, turn.logprobs, ids, logprobs, strict=True):
-        found = dict(zip(ids_K.tolist(), logprobs_K.tolist(), strict=True))
-        assert len(found) == top_k
-        assert max(found) < 99  # a token of the tiny model
-        assert found.get(own, logprob) == pytest.approx(logprob)
-        assert sum(map(math.exp, found.values())) == pytest.approx(min(top_k, 10) / 10)
+        logprob_by_id = dict(zip(ids_K.tolist(), logprobs_K.tolist(), strict=True))
+        assert len(logprob_by_id) == top_k
+        assert max(logprob_by_id) < 99  # a token of the tiny model
+        assert logprob_by_id.get(own, logprob) == pytest.approx(logprob)
+        assert sum(map(math.exp, logprob_by_id.values())) == pytest.approx(min(top_k, 10) / 10)
     if top_k >= 10:
         assert set(turn.token_ids) <= set(ids[0].tolist())
 
@@ -111,7 +111,7 @@ async def test_nothing_is_sampled_while_paused() -> None:
 
 
 @scenario
-async def test_a_request_that_arrives_in_a_pause_belongs_to_the_version_after_it() -> None:
+async def test_a_request_that_arrives_in_a_pause_is_sampled_with_the_next_version() -> None:
     engine = make_engine(median=0.01)
     await engine.commit(1)
     await engine.pause()
@@ -124,7 +124,7 @@ async def test_a_request_that_arrives_in_a_pause_belongs_to_the_version_after_it
 
 
 @scenario
-async def test_weights_arrive_by_the_real_transfer_and_damage_is_an_error() -> None:
+async def test_weights_arrive_through_the_real_transfer_and_damaged_weights_are_an_error() -> None:
     engine, learner = make_engine(median=0.01), LearnerEnd(timeout_seconds=5)
     await learner.update(engine, MANIFEST, TENSORS, version=4)
     assert versions(await engine.sample((1,), SAMPLING)) == [4]

@@ -1,4 +1,4 @@
-"""One engine of two processes that share nothing but the network, as two pods would."""
+"""One engine of two processes that share only the network, like those of two pods."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ SPAN = ("rollout.tensor_parallel=2", "rollout.nodes=2")
 
 @dataclass(slots=True, kw_only=True)
 class Engine:
-    """The head in this process, and the other node."""
+    """An engine: its head in this process, and its other node."""
 
     live: Live
     node: subprocess.Popen[bytes]
@@ -85,7 +85,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
         os.environ.update(environment)
 
 
-def test_ranks_on_two_nodes_sample_what_the_learner_computes_and_end_together(engine: Engine) -> None:
+def test_an_engine_on_two_nodes_has_the_learners_logprobs_and_its_nodes_end_together(engine: Engine) -> None:
     live = engine.live
     for seed in (1, 2):
         policy = perturbed(live.policy, seed=seed)
@@ -98,7 +98,7 @@ def test_ranks_on_two_nodes_sample_what_the_learner_computes_and_end_together(en
     assert engine.node.wait(SECONDS) == 1
 
 
-def test_a_node_that_is_stopped_ends_in_order(engine: Engine) -> None:
+def test_a_stopped_node_waits_for_the_head_and_exits_with_0(engine: Engine) -> None:
     engine.node.send_signal(signal.SIGTERM)
     assert engine.node.wait(SECONDS) == 0
     with pytest.raises(EngineDied):

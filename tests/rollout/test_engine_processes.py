@@ -1,4 +1,4 @@
-"""No engine process outlives its rollout, whatever kills it."""
+"""No engine process outlives its rollout, not even after SIGKILL."""
 
 import os
 import signal
@@ -29,23 +29,25 @@ if __name__ == "__main__":
 
 
 def parents() -> dict[int, int]:
-    """Parent of every process."""
-    found = {}
+    """Return the parent of every process."""
+    parent_of = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if fields[0] != "Z":
-            found[int(status.parent.name)] = int(fields[1])
-    return found
+            parent_of[int(status.parent.name)] = int(fields[1])
+    return parent_of
 
 
 def descendants(pid: int) -> set[int]:
-    family, tree = {pid}, parents()
-    while more := {child for child, parent in tree.items() if parent in family} - family:
-        family |= more
-    return family - {pid}
+    descendants_so_far, tree = {pid}, parents()
+    while (
+        more := {child for child, parent in tree.items() if parent in descendants_so_far} - descendants_so_far
+    ):
+        descendants_so_far |= more
+    return descendants_so_far - {pid}
 
 
 def test_killing_the_rollout_leaves_no_engine_process(tmp_path: Path) -> None:

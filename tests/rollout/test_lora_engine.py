@@ -12,9 +12,9 @@ from rollout.live_engine import (
     Live,
     difference,
     differences,
+    gets_no_answer,
     manifest_of,
     start_live,
-    stays_silent,
     tensors_of,
     with_engine,
 )
@@ -56,22 +56,22 @@ async def served(live: Live) -> list[float]:
     parameters = SamplingParams(prompt_logprobs=0, max_tokens=1, temperature=1.0)
     request = {"prompt_token_ids": list(PROMPT)}
     async for output in live.llm.generate(request, parameters, f"fixed-{live.version}", **options):
-        found = output.prompt_logprobs
-    return [entry[token].logprob for entry, token in zip(found[1:], PROMPT[1:], strict=True)]
+        logprobs = output.prompt_logprobs
+    return [entry[token].logprob for entry, token in zip(logprobs[1:], PROMPT[1:], strict=True)]
 
 
 def computed(policy: Policy) -> list[float]:
     """Return the learner's logprobs of the same tokens."""
     tokens, places = torch.tensor(PROMPT), torch.arange(len(PROMPT))
     with torch.no_grad():
-        found: list[float] = policy.selected(
+        logprobs: list[float] = policy.selected(
             tokens, places, places[:-1], tokens[1:], temperature=1.0, chunk=64
         ).logprobs_T.tolist()
-    return found
+    return logprobs
 
 
 @with_engine
-async def test_the_served_policy_is_the_learners_before_and_after_an_update(live: Live) -> None:
+async def test_the_served_policy_equals_the_learners_before_and_after_an_update(live: Live) -> None:
     move(live.policy, seed=1)
     await live.serve(live.policy)
     first, own_first = await served(live), computed(live.policy)
@@ -96,7 +96,7 @@ async def test_sampled_tokens_carry_the_version_and_the_logprobs_of_the_policy(l
 
 
 @with_engine
-async def test_a_running_request_goes_on_under_the_new_version(live: Live) -> None:
+async def test_a_running_request_continues_with_the_new_version(live: Live) -> None:
     recomputing = VllmEngine(live.llm, recompute_kv=True, adapter=live.engine._adapter)
     crossed: list[Turn] = []
     for _ in range(5):
@@ -123,7 +123,7 @@ async def test_a_running_request_goes_on_under_the_new_version(live: Live) -> No
 
 
 @with_engine
-async def test_a_damaged_transfer_serves_nothing_until_a_whole_one(live: Live) -> None:
+async def test_after_a_damaged_transfer_nothing_is_sampled_until_a_complete_one(live: Live) -> None:
     move(live.policy, seed=6)
     tensors = tensors_of(live.policy)
     manifest = manifest_of(tensors, bucket_bytes=4096)
@@ -138,7 +138,7 @@ async def test_a_damaged_transfer_serves_nothing_until_a_whole_one(live: Live) -
     live.learner.close()
     await asyncio.gather(sending, return_exceptions=True)
     request = asyncio.create_task(live.sample())
-    assert await stays_silent(asyncio.shield(request))
+    assert await gets_no_answer(asyncio.shield(request))
     version = await live.serve(live.policy)
     turn = await request
     assert [span.version for span in turn.spans] == [version]

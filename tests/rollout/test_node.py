@@ -1,4 +1,4 @@
-"""A further node of an engine, with fake ranks: it lives as long as its head."""
+"""A further node of an engine, with fake ranks, runs as long as the head of the engine."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ with _bounded(SimpleNamespace(config=config, log=Log(pod="test"))):
 
 @dataclass
 class Ranks:
-    """The part of vLLM's executor that shows its processes."""
+    """The part of vLLM's executor that has its processes."""
 
     alive: bool = True
     ended: bool = False
@@ -51,7 +51,7 @@ class Ranks:
 
 @dataclass
 class Head:
-    """The head of an engine: a port that is open while it lives."""
+    """The head of an engine: a port that is open while the head runs."""
 
     server: asyncio.Server
     peers: list[asyncio.StreamWriter]
@@ -114,7 +114,7 @@ def test_a_node_ends_with_an_error_when_its_head_has_ended(monkeypatch: pytest.M
     asyncio.run(play())
 
 
-def test_a_node_ends_with_an_error_when_a_rank_of_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_ends_with_an_error_when_one_of_its_ranks_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
         pod, head = pod_of(), await start_head()
         ranks, running = started(monkeypatch, pod, head)
@@ -144,7 +144,7 @@ def test_a_stopped_node_waits_for_its_head_to_finish(monkeypatch: pytest.MonkeyP
     asyncio.run(play())
 
 
-def test_a_stopped_node_does_not_wait_longer_than_the_head_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_node_waits_for_its_head_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
         monkeypatch.setattr(node, "HEAD_STOP_SECONDS", 0.2)
         pod, head = pod_of(), await start_head()
@@ -182,7 +182,7 @@ def test_a_node_that_waits_for_its_head_can_be_stopped() -> None:
 
 
 def test_a_start_that_hangs_ends_the_process(tmp_path: Path) -> None:
-    """The start blocks the loop, so nothing else could end it."""
+    """A start that hangs blocks the event loop, so another thread must end the process."""
     program = tmp_path / "hang.py"
     program.write_text(HANGS, encoding="utf-8")
     ended = subprocess.run([sys.executable, program], timeout=60, capture_output=True, text=True, check=False)

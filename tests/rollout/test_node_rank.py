@@ -1,4 +1,4 @@
-"""Which node of an engine a process is: its arguments, and the impossible ones."""
+"""The rank of a node of an engine, from its arguments, and arguments that are errors."""
 
 import pytest
 from slipstream.rollout import node
@@ -7,17 +7,17 @@ from slipstream.rollout.node_rank import NodeRank, check_node_rank, parse_node_r
 SECOND = NodeRank(rank=1, master_addr="head", master_port=29600)
 
 
-def test_the_node_rank_is_taken_out_of_the_arguments() -> None:
-    given = ["--config", "a", "--node-rank", "1", "--set", "b=1", "--master-addr=head", "--name=c"]
-    assert parse_node_rank("rollout", given) == (SECOND, ["--config", "a", "--set", "b=1", "--name=c"])
+def test_the_node_rank_is_removed_from_the_arguments() -> None:
+    arguments = ["--config", "a", "--node-rank", "1", "--set", "b=1", "--master-addr=head", "--name=c"]
+    assert parse_node_rank("rollout", arguments) == (SECOND, ["--config", "a", "--set", "b=1", "--name=c"])
 
 
-def test_without_a_node_rank_the_arguments_stay_as_they_are() -> None:
+def test_without_a_node_rank_the_arguments_are_unchanged() -> None:
     assert parse_node_rank("rollout", ["--config", "a"]) == (None, ["--config", "a"])
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         ["--node-rank=1"],
         ["--master-addr=head"],
@@ -26,17 +26,17 @@ def test_without_a_node_rank_the_arguments_stay_as_they_are() -> None:
         ["--node-rank=1", "--master-addr=head", "--master-port=65536"],
     ],
 )
-def test_impossible_arguments_are_a_usage_error(given: list[str]) -> None:
+def test_impossible_arguments_are_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        parse_node_rank("rollout", given)
+        parse_node_rank("rollout", arguments)
     assert raised.value.code == 2
 
 
-@pytest.mark.parametrize("given", [["--config=a"], ["--config=a", "--node-rank=0", "--master-addr=head"]])
+@pytest.mark.parametrize("arguments", [["--config=a"], ["--config=a", "--node-rank=0", "--master-addr=head"]])
 def test_the_head_is_not_started_as_a_further_node(
-    given: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert node.run(given) == 2
+    assert node.run(arguments) == 2
     assert "--node-rank K from 1 on" in capsys.readouterr().err
 
 

@@ -13,11 +13,11 @@ class Clock:
         return self.now
 
 
-def test_a_cache_with_room_offers_all_places_at_once() -> None:
+def test_a_cache_with_free_blocks_offers_all_places_at_once() -> None:
     assert Places(8).follow(taken=0, cache_use=0.1, preemptions=0) == 8
 
 
-def test_a_preemption_takes_a_quarter_of_the_taken_places_and_the_next_one_waits() -> None:
+def test_a_preemption_removes_a_quarter_of_the_used_places_and_the_next_one_waits() -> None:
     clock = Clock()
     places = Places(16, clock=clock)
     assert places.follow(taken=16, cache_use=1.0, preemptions=3) == 12
@@ -28,11 +28,11 @@ def test_a_preemption_takes_a_quarter_of_the_taken_places_and_the_next_one_waits
     assert places.follow(taken=12, cache_use=1.0, preemptions=10) == 9
 
 
-def test_places_that_nobody_took_do_not_count_as_room() -> None:
+def test_unused_places_do_not_count_as_free_cache() -> None:
     assert Places(100, clock=Clock()).follow(taken=8, cache_use=1.0, preemptions=1) == 6
 
 
-def test_places_come_back_one_each_second_while_all_are_taken_and_the_cache_has_room() -> None:
+def test_one_place_a_second_is_added_while_all_are_used_and_the_cache_has_free_blocks() -> None:
     clock = Clock()
     places = Places(4, clock=clock)
     assert places.follow(taken=4, cache_use=1.0, preemptions=1) == 3

@@ -1,6 +1,6 @@
-"""Actors and a learner's client behind a network that loses and delays answers: no group is lost.
+"""Actors and a client of the learner behind a network that loses and delays responses: no group is lost.
 
-Actor (emulated engine) ─▶ relay ─▶ replay (gRPC, Redis) ◀─ relay ◀─ the learner's client
+Actor (emulated engine) ─▶ proxy ─▶ replay (gRPC, Redis) ◀─ proxy ◀─ the learner's client
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 TOKENS = Tokens(make_tokenizer(max_tokens=32), context_tokens=32, max_new_tokens=4)
 STEPS, GROUPS, ACTORS = 12, 8, 2
 DELAY_SECONDS = 0.25
-"""Each way, so that a round trip takes twice as long."""
+"""The delay in each direction; a round trip takes twice as long."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The engine of an actor, and the version that it serves."""
+    """The engine of a rollout, and the version that it serves."""
 
     engine: EmulatedEngine
     version: ServedVersion
@@ -59,7 +59,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """The figures of a run of STEPS steps."""
+    """The measurements of a run of STEPS steps."""
 
     seconds: float
     trained: Counter[str]
@@ -95,7 +95,7 @@ async def play(
     depth: int = 2,
     fault: Fault = NO_FAULT,
 ) -> Played:
-    """Train STEPS steps on nothing, with actors and the client of a learner, and count what was trained."""
+    """Run STEPS empty steps with actors and the client of a learner, and count the trained groups."""
     config = configured(run_dir)
     async with AsyncExitStack() as stack:
         replay = await stack.enter_async_context(serving(redis_url, config))
@@ -136,7 +136,7 @@ async def play(
 
 
 async def learn(replay: LearnerReplayClient, fleet: Sequence[Served]) -> Counter[str]:
-    """Steps without computation: the next batch is fetched while the last one is acknowledged."""
+    """Run steps without computation; the next batch is fetched while the last one is acknowledged."""
     trained: Counter[str] = Counter()
     await replay.attach(0, Cursor())
     await serve(fleet, 0)
@@ -153,7 +153,7 @@ async def learn(replay: LearnerReplayClient, fleet: Sequence[Served]) -> Counter
 
 
 async def serve(fleet: Sequence[Served], version: int) -> None:
-    """Gives every worker the version at once."""
+    """Give every rollout the version at once."""
     for member in fleet:
         await member.engine.commit(version)
         member.version.serve(version)
@@ -196,10 +196,10 @@ def assert_exact(played: Played) -> None:
     assert (played.residual, played.retired) == (0, 0)
 
 
-def test_connections_that_are_cut_at_an_answer_cost_next_to_no_time_and_no_group(
+def test_connections_that_are_cut_before_a_response_cost_little_time_and_no_group(
     redis_url: str, tmp_path: Path
 ) -> None:
-    """A quarter of all answers is lost. A lost answer with leases must not cost the duration of a lease."""
+    """A quarter of the responses is lost. A lost response with leases must not cost the time of a lease."""
     played = run(redis_url, tmp_path / "cut", Fault(cut_answers=0.25))
     assert_exact(played)
     assert played.lost_answers > 5
@@ -207,14 +207,14 @@ def test_connections_that_are_cut_at_an_answer_cost_next_to_no_time_and_no_group
 
 
 def test_half_open_connections_cost_seconds_and_no_group(redis_url: str, tmp_path: Path) -> None:
-    """Requests arrive and answers are lost, and the connection stays open."""
+    """Requests arrive and responses are lost, and the connection stays open."""
     played = run(redis_url, tmp_path / "half-open", Fault(swallowed_answers=0.05))
     assert_exact(played)
     assert played.lost_answers > 0
     assert played.seconds < 30
 
 
-def test_latency_is_paid_once_a_step_and_not_once_a_call(redis_url: str, tmp_path: Path) -> None:
+def test_a_step_takes_one_network_delay_and_not_one_per_call(redis_url: str, tmp_path: Path) -> None:
     played = run(redis_url, tmp_path / "late", Fault(delay_seconds=DELAY_SECONDS))
     assert_exact(played)
     round_trips = played.seconds / (2 * DELAY_SECONDS)

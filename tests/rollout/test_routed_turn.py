@@ -8,7 +8,7 @@ from slipstream.rollout.vllm_engine import _turn
 
 
 def output(experts: "np.ndarray | None") -> SimpleNamespace:
-    """What vLLM hands over for one sampled token."""
+    """Return vLLM's output for one sampled token."""
     return SimpleNamespace(
         finish_reason="length",
         token_ids=[7],
@@ -19,13 +19,13 @@ def output(experts: "np.ndarray | None") -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(("kind", "size"), [(np.uint8, 1), (np.uint16, 2)])
-def test_experts_are_taken_over_in_their_order_and_width(kind: type[np.generic], size: int) -> None:
+def test_experts_keep_their_order_and_width(kind: type[np.generic], size: int) -> None:
     ids = np.arange(12, dtype=kind).reshape(2, 3, 2) * 20
     experts = _turn(output(ids)).routed_experts
     assert experts is not None
     assert (experts.tokens, experts.layers, experts.top_k, experts.id_bytes) == (2, 3, 2, size)
-    found = np.frombuffer(experts.ids, dtype=f"<u{size}").tolist()
-    assert found == [0, 20, 40, 60, 80, 100, 120, 140, 160, 180, 200, 220]
+    ids_of_turn = np.frombuffer(experts.ids, dtype=f"<u{size}").tolist()
+    assert ids_of_turn == [0, 20, 40, 60, 80, 100, 120, 140, 160, 180, 200, 220]
 
 
 def test_an_output_without_experts_becomes_a_turn_without_experts() -> None:
@@ -33,7 +33,7 @@ def test_an_output_without_experts_becomes_a_turn_without_experts() -> None:
 
 
 def test_the_likeliest_tokens_follow_the_sampled_one() -> None:
-    # two tokens: 7, which is the second likeliest, and 9, which is not among the likeliest two
+    # two tokens: 7 is the second likeliest, 9 is not among the two likeliest
     flat = SimpleNamespace(
         token_ids=[7, 4, 7, 9, 7, 4],
         logprobs=[-1.5, -0.5, -1.5, -4.0, -0.25, -2.5],

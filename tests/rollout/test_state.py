@@ -1,4 +1,4 @@
-"""The metrics of a worker show exactly one state."""
+"""The metrics of a rollout show exactly one state."""
 
 from types import SimpleNamespace
 
@@ -11,19 +11,19 @@ from slipstream.telemetry.metrics import Metrics
 
 
 def served(*, version: int | None = None, suspended: bool = False) -> ServedVersion:
-    made = ServedVersion()
+    replica = ServedVersion()
     if version is not None:
-        made.serve(version)
+        replica.serve(version)
     if suspended:
-        made.suspend()
-    return made
+        replica.suspend()
+    return replica
 
 
 @pytest.mark.parametrize(
     ("version", "suspended", "groups", "stopping", "state"),
     [
         (None, False, 0, False, "waiting_for_version"),
-        (None, True, 0, False, "waiting_for_version"),  # the first update is on its way
+        (None, True, 0, False, "waiting_for_version"),  # during the first update
         (0, False, 0, False, "waiting_for_groups"),
         (0, False, 3, False, "generating"),
         (7, True, 3, False, "updating"),
@@ -33,11 +33,11 @@ def served(*, version: int | None = None, suspended: bool = False) -> ServedVers
         (None, False, 0, True, "draining"),
     ],
 )
-def test_the_state_follows_from_what_the_worker_holds(
+def test_the_state_follows_from_version_pause_groups_and_stop(
     version: int | None, suspended: bool, groups: int, stopping: bool, state: State
 ) -> None:
-    found = state_of(served(version=version, suspended=suspended), groups_running=groups, stopping=stopping)
-    assert found == state
+    actual = state_of(served(version=version, suspended=suspended), groups_running=groups, stopping=stopping)
+    assert actual == state
 
 
 def test_the_dashboards_have_a_colour_for_every_state() -> None:
@@ -45,7 +45,7 @@ def test_the_dashboards_have_a_colour_for_every_state() -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_page_has_every_state_and_one_of_them_is_true(state: State) -> None:
+def test_the_metrics_page_has_every_state_and_one_of_them_is_1(state: State) -> None:
     metrics = Metrics()
     show_state(metrics, lambda: state)
     read = metrics.registry.get_sample_value
@@ -53,7 +53,7 @@ def test_the_page_has_every_state_and_one_of_them_is_true(state: State) -> None:
     assert shown == {name: float(name == state) for name in STATES}
 
 
-def test_the_cache_use_is_that_of_the_last_step_that_scheduled_anything() -> None:
+def test_the_use_of_the_cache_is_that_of_the_last_step_with_requests() -> None:
     metrics = Metrics()
     use = CacheUseLogger(metrics)
     step = SimpleNamespace(num_preempted_reqs=0)

@@ -1,4 +1,4 @@
-"""The configuration that vLLM derives from our arguments; no engine is started."""
+"""The configuration that vLLM derives from Slipstream's arguments; no engine is started."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.vllm
 @pytest.mark.parametrize(
     ("overrides", "expected"), [((), "float32"), (("rollout.head_dtype=model",), "bfloat16")]
 )
-def test_a_bfloat16_engine_applies_its_head_in_float32_unless_told_otherwise(
+def test_a_bfloat16_engine_computes_its_logits_in_float32_unless_configured_otherwise(
     tmp_path: Path, overrides: tuple[str, ...], expected: str
 ) -> None:
     import torch
@@ -37,7 +37,7 @@ def test_a_bfloat16_engine_applies_its_head_in_float32_unless_told_otherwise(
 
 
 @pytest.mark.parametrize(("top_k", "expected"), [(None, 20), (5, 20), (60, 60)])
-def test_an_engine_may_be_asked_for_as_many_logprobs_as_the_objective_reads(
+def test_the_engine_returns_as_many_logprobs_as_the_objective_needs(
     tmp_path: Path, top_k: int | None, expected: int
 ) -> None:
     from slipstream.rollout.vllm_arguments import prepare_arguments
@@ -66,7 +66,7 @@ def test_vllm_waits_for_an_engine_as_long_as_the_run_does(tmp_path: Path) -> Non
     assert done.stdout.split()[-1] == "902"
 
 
-def test_every_option_of_the_pinned_vllm_is_taken_or_refused_with_a_reason() -> None:
+def test_every_option_of_the_pinned_vllm_is_supported_or_refused_with_a_reason() -> None:
     assert set(VllmOptions.model_fields) | set(REFUSED) == set(options_of_vllm())
 
 
@@ -87,7 +87,7 @@ def test_the_choices_of_model_impl_are_those_of_vllm() -> None:
     assert CHOICES["model_impl"] == tuple(words(ModelImpl))
 
 
-def test_options_of_the_run_override_the_defaults_of_a_worker(tmp_path: Path) -> None:
+def test_options_of_the_run_override_the_defaults_of_a_rollout(tmp_path: Path) -> None:
     vllm_config = engine_config(
         tmp_path,
         "rollout.vllm={kv_cache_dtype_skip_layers: ['0'], optimization_level: 1, watermark: 0.25}",
@@ -98,7 +98,7 @@ def test_options_of_the_run_override_the_defaults_of_a_worker(tmp_path: Path) ->
     assert (vllm_config.optimization_level, vllm_config.attention_config.backend.name) == (1, "CPU_ATTN")
 
 
-def test_unset_options_keep_the_defaults_of_a_worker(tmp_path: Path) -> None:
+def test_unset_options_keep_the_defaults_of_a_rollout(tmp_path: Path) -> None:
     vllm_config = engine_config(tmp_path, "rollout.max_groups=3", "rollout.group_size=4")
     assert (vllm_config.scheduler_config.max_num_seqs, vllm_config.cache_config.enable_prefix_caching) == (
         12,
@@ -122,7 +122,7 @@ def engine_config(directory: Path, *overrides: str) -> Any:
 
 
 def options_of_vllm() -> dict[str, Any]:
-    """Option of the pinned version → annotation."""
+    """Return the annotation of each option of the pinned version."""
     from vllm.engine import arg_utils
 
     names = {
@@ -135,7 +135,7 @@ def options_of_vllm() -> dict[str, Any]:
 
 
 def kinds(annotation: Any) -> Iterator[str]:
-    """The types of JSON that an annotation allows, but for null, those below a list or a mapping included."""
+    """Return the JSON types that an annotation allows, also inside lists and mappings, without null."""
     schema = TypeAdapter(annotation).json_schema()
     for each in schema.get("anyOf", [schema]):
         below = each.get("items") or each.get("additionalProperties") or {}
@@ -145,7 +145,7 @@ def kinds(annotation: Any) -> Iterator[str]:
 
 
 def words(annotation: Any) -> Iterator[str]:
-    """The choices of an annotation: of a Literal, or the names of an enumeration."""
+    """Return the choices of an annotation: those of a Literal, or the names of an enumeration."""
     for part in (annotation, *typing.get_args(annotation)):
         if hasattr(part, "__members__"):
             yield from part.__members__

@@ -16,10 +16,10 @@ from rollout.live_engine import (
     Live,
     difference,
     differences,
+    gets_no_answer,
     manifest_of,
     perturbed,
     start_live,
-    stays_silent,
     tensors_of,
     with_engine,
 )
@@ -112,15 +112,15 @@ def test_top_logprobs_are_the_likeliest_of_the_sampling_distribution(live: Live,
             assert top is not None
             assert (top.tokens, top.top_k) == (len(turn.token_ids), top_k)
             ids = torch.frombuffer(bytearray(top.ids), dtype=torch.int32).reshape(-1, top_k).long()
-            found = torch.frombuffer(bytearray(top.logprobs), dtype=torch.float32).reshape(-1, top_k)
+            logprobs = torch.frombuffer(bytearray(top.logprobs), dtype=torch.float32).reshape(-1, top_k)
             with torch.no_grad():
                 logits = policy.model(torch.tensor([[*prompt, *turn.token_ids]])).logits[0].float()
             own_TV = (logits[len(prompt) - 1 : -1] / temperature).log_softmax(dim=1)
-            torch.testing.assert_close(found, own_TV.gather(1, ids), rtol=0, atol=CLOSE)
-            torch.testing.assert_close(found, own_TV.topk(top_k, dim=1).values, rtol=0, atol=CLOSE)
+            torch.testing.assert_close(logprobs, own_TV.gather(1, ids), rtol=0, atol=CLOSE)
+            torch.testing.assert_close(logprobs, own_TV.topk(top_k, dim=1).values, rtol=0, atol=CLOSE)
             sampled_TK = ids == torch.tensor(turn.token_ids)[:, None]
-            own_TK = torch.tensor(turn.logprobs)[:, None].expand(found.shape)
-            assert torch.equal(found[sampled_TK], own_TK[sampled_TK])
+            own_TK = torch.tensor(turn.logprobs)[:, None].expand(logprobs.shape)
+            assert torch.equal(logprobs[sampled_TK], own_TK[sampled_TK])
             print(f"top {top_k}: {int(sampled_TK.any(1).sum())} of {len(turn.token_ids)} sampled among them")
 
     live.play(play())
@@ -142,7 +142,7 @@ async def test_the_weights_of_candidates_are_the_learners_probabilities(live: Li
 async def test_the_engine_shows_how_full_its_cache_is(live: Live) -> None:
     await live.serve(live.policy)
     used: list[float] = []
-    for _ in range(5):  # a completion may end with its first token
+    for _ in range(5):  # a completion may have only one token
         turns = [asyncio.create_task(live.sample(PROMPT[:100], max_tokens=200)) for _ in range(8)]
         while not all(turn.done() for turn in turns):
             used.append(live.metrics.registry.get_sample_value("slipstream_kv_cache_usage") or 0.0)
@@ -153,7 +153,7 @@ async def test_the_engine_shows_how_full_its_cache_is(live: Live) -> None:
 
 
 @with_engine
-async def test_a_completion_that_lives_through_an_update_carries_both_versions(live: Live) -> None:
+async def test_a_completion_that_spans_an_update_has_tokens_of_both_versions(live: Live) -> None:
     policies = {await live.serve(live.policy): live.policy}
     turns: list[Turn] = []
     for seed in range(5):
@@ -174,13 +174,13 @@ async def test_a_completion_that_lives_through_an_update_carries_both_versions(l
 
 
 @with_engine
-async def test_the_engine_goes_on_sampling_while_a_group_is_formed(live: Live) -> None:
+async def test_the_engine_continues_to_sample_while_a_group_is_formed(live: Live) -> None:
     await live.serve(live.policy)
     live.learner.close()
     live.learner.epoch += 1
     live.learner.admit(connections=2)
     forming = asyncio.create_task(live.engine.form_group(live.learner.rendezvous(1, 2)))
-    for _ in range(3):  # without the learner the group cannot be formed yet
+    for _ in range(3):  # no group is formed without the learner
         assert (await live.sample()).token_ids
         assert not forming.done()
     live.learner.groups = [await live.learner.join(rank=0, world_size=2)]
@@ -256,7 +256,7 @@ async def test_members_of_a_group_share_the_prefill_of_their_prompt(live: Live) 
 
 
 @with_engine
-async def test_a_cancelled_sample_leaves_no_request_behind(live: Live) -> None:
+async def test_a_cancelled_sample_leaves_no_request_in_the_engine(live: Live) -> None:
     request = asyncio.create_task(live.sample(max_tokens=150))
     await asyncio.sleep(0.05)
     request.cancel()
@@ -265,7 +265,7 @@ async def test_a_cancelled_sample_leaves_no_request_behind(live: Live) -> None:
 
 
 @with_engine
-async def test_a_damaged_transfer_leaves_the_engine_paused_until_a_whole_one(live: Live) -> None:
+async def test_after_a_damaged_transfer_the_engine_is_paused_until_a_complete_one(live: Live) -> None:
     await live.serve(live.policy)
     policy = perturbed(live.policy, seed=30)
     manifest = manifest_of(tensors_of(policy), bucket_bytes=SMALL_BUCKET)
@@ -275,7 +275,7 @@ async def test_a_damaged_transfer_leaves_the_engine_paused_until_a_whole_one(liv
     reason = await refused(live, manifest, policy, damage_from_bucket=second_part)
     assert f"bucket {second_part} of version {live.version} arrived damaged" in reason
     request = asyncio.create_task(live.sample())
-    assert await stays_silent(asyncio.shield(request))
+    assert await gets_no_answer(asyncio.shield(request))
     repaired = perturbed(live.policy, seed=31)
     version = await live.serve(repaired)
     turn = await request
@@ -290,9 +290,11 @@ async def test_a_damaged_transfer_leaves_the_engine_paused_until_a_whole_one(liv
 def test_weights_without_one_tensor_are_refused_by_its_name(live: Live, missing: str) -> None:
     async def play() -> None:
         policy = perturbed(live.policy, seed=32)
-        whole = manifest_of(tensors_of(policy))
-        rest = replace(whole, tensors=tuple(spec for spec in whole.tensors if spec.name != missing))
-        assert missing in await refused(live, rest, policy)
+        complete = manifest_of(tensors_of(policy))
+        incomplete = replace(
+            complete, tensors=tuple(spec for spec in complete.tensors if spec.name != missing)
+        )
+        assert missing in await refused(live, incomplete, policy)
         await live.serve(policy)
         assert difference(policy, await live.sample()) < CLOSE
 
@@ -378,10 +380,10 @@ async def test_the_pause_of_an_update_is_shown(live: Live) -> None:
         assert all(tiles(turn) for turn in await asyncio.gather(*requests))
 
 
-def test_an_engine_with_options_of_its_own_samples_what_the_learner_computes(
+def test_an_engine_with_own_options_has_the_learners_logprobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in os.environ.items():  # an engine sets variables of this process
+    for name, value in os.environ.items():  # an engine changes environment variables of this process
         monkeypatch.setenv(name, value)
     options = "{max_num_seqs: 3, max_num_batched_tokens: 32, enable_prefix_caching: false}"
     started = start_live(tmp_path, f"rollout.vllm={options}")
@@ -394,7 +396,7 @@ def test_an_engine_with_options_of_its_own_samples_what_the_learner_computes(
             await started.serve(policy)
             turns = await asyncio.gather(*(started.sample(max_tokens=40) for _ in range(8)))
             assert max(difference(policy, turn) for turn in turns) < CLOSE
-            assert started.llm.cached_tokens[-8:] == [0] * 8  # of eight times the same prompt
+            assert started.llm.cached_tokens[-8:] == [0] * 8  # for eight requests with the same prompt
 
         started.play(play())
     finally:
@@ -403,9 +405,7 @@ def test_an_engine_with_options_of_its_own_samples_what_the_learner_computes(
 
 
 @pytest.mark.parametrize("top_logprobs", [0, 3])
-def test_chunks_of_a_running_request_are_its_turn_also_while_weights_change(
-    live: Live, top_logprobs: int
-) -> None:
+def test_the_chunks_of_a_request_equal_its_turn_also_during_updates(live: Live, top_logprobs: int) -> None:
     """Eight requests are read in chunks during three updates; each update takes place under load."""
 
     async def chunked(prompt: tuple[int, ...], name: str) -> tuple[Chunk, Turn]:
@@ -428,13 +428,13 @@ def test_chunks_of_a_running_request_are_its_turn_also_while_weights_change(
             await asyncio.sleep(0.1)
             await live.serve(policy)
         results = await asyncio.gather(*requests)
-        for whole, turn in results:
-            assert (whole.token_ids, whole.logprobs, whole.spans) == (
+        for complete, turn in results:
+            assert (complete.token_ids, complete.logprobs, complete.spans) == (
                 turn.token_ids,
                 turn.logprobs,
                 turn.spans,
             )
-            assert whole.top_logprobs == turn.top_logprobs
+            assert complete.top_logprobs == turn.top_logprobs
         assert max(len(turn.spans) for _, turn in results) > 1
 
     live.play(play())

@@ -13,7 +13,7 @@ from rollout.live_engine import (
     PROMPT,
     Live,
     difference,
-    learners,
+    learner_logprobs,
     manifest_of,
     perturbed,
     start_live,
@@ -34,8 +34,8 @@ EXPERTS = 8
 CLOSE = 2e-4
 
 
-def keep_chosen(model: Any) -> None:
-    """In the process of the engine: record the choices of each router from now on, by vLLM's own callback."""
+def record_choices(model: Any) -> None:
+    """Record the choices of each router from now on, by vLLM's callback; runs in the engine's process."""
     from vllm.model_executor.layers.fused_moe.layer import MoERunner
 
     model.chosen = {}
@@ -45,8 +45,8 @@ def keep_chosen(model: Any) -> None:
             module.router.set_capture_fn(lambda ids, kept=kept: kept.extend(ids.tolist()))
 
 
-def take_chosen(model: Any) -> list[list[list[int]]]:
-    """[layers][tokens][top_k] since the last time."""
+def recorded_choices(model: Any) -> list[list[list[int]]]:
+    """Return the choices since the last call: [layers][tokens][top_k]."""
     taken = [list(model.chosen[layer]) for layer in sorted(model.chosen)]
     for kept in model.chosen.values():
         kept.clear()
@@ -59,13 +59,13 @@ async def on_model(live: Live, function: Any) -> Any:
 
 
 async def routed_turn(live: Live, prompt: tuple[int, ...], *, max_tokens: int = 60) -> Turn:
-    """Return a turn with the experts that the engine used for it, without other requests.
+    """Return a turn with the experts that the engine used for it; no other request may run.
 
-    vLLM itself returns them if it has Triton; the CPU build has none.
+    vLLM returns experts only with Triton, which its CPU build does not have.
     """
-    await on_model(live, take_chosen)
+    await on_model(live, recorded_choices)
     turn = await live.sample(prompt, max_tokens=max_tokens)
-    ids_LRK = torch.tensor(await on_model(live, take_chosen), dtype=torch.uint8)
+    ids_LRK = torch.tensor(await on_model(live, recorded_choices), dtype=torch.uint8)
     tokens = len(prompt) + len(turn.token_ids) - 1
     assert ids_LRK.shape[1] >= tokens, "the prompt came from the prefix cache"
     ids = ids_LRK[:, :tokens].transpose(0, 1).contiguous()
@@ -84,17 +84,17 @@ async def routed_turn(live: Live, prompt: tuple[int, ...], *, max_tokens: int = 
 def replayed(turn: Turn, prompt: tuple[int, ...]) -> torch.Tensor:
     """Return the experts of a row with only that turn."""
     count = len(prompt) + len(turn.token_ids)
-    found = experts_of_row([Origin(experts=turn.routed_experts, first=0, count=count)], torch.device("cpu"))
-    assert found is not None
-    return found
+    experts = experts_of_row([Origin(experts=turn.routed_experts, first=0, count=count)], torch.device("cpu"))
+    assert experts is not None
+    return experts
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     environment = dict(os.environ)
-    os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # to call `keep_chosen` in the engine's process
+    os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # the tests send functions to the engine's process
     started = start_live(tmp_path_factory.mktemp("model"), experts=EXPERTS)
-    started.play(on_model(started, keep_chosen))
+    started.play(on_model(started, record_choices))
     yield started
     started.play(started.engine.close())
     started.learner.close()
@@ -103,7 +103,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 @with_engine
-async def test_logprobs_are_those_of_the_learner_and_follow_every_expert(live: Live) -> None:
+async def test_logprobs_are_those_of_the_learner_whichever_experts_are_chosen(live: Live) -> None:
     for seed in (1, 2):
         policy = perturbed(live.policy, seed=seed)
         await live.serve(policy)
@@ -126,7 +126,7 @@ async def test_the_engine_chooses_the_experts_that_the_learner_chooses(live: Liv
     for start in range(4):
         prompt = PROMPT[start : start + 40]
         turn = await routed_turn(live, prompt)
-        routed = learners(policy, turn, prompt=prompt, watch=Watch(records=True)).routed
+        routed = learner_logprobs(policy, turn, prompt=prompt, watch=Watch(records=True)).routed
         assert routed is not None
         theirs_TLK = replayed(turn, prompt)[len(prompt) - 1 : -1]
         assert routed.experts_TLK.shape == (len(turn.token_ids), 2, routers.top_k)
@@ -150,11 +150,11 @@ async def test_with_its_experts_replayed_the_logprobs_are_at_least_as_close(live
 
 
 @with_engine
-async def test_replay_brings_back_the_logprobs_of_an_engine_whose_router_differs(live: Live) -> None:
+async def test_replay_of_experts_restores_the_logprobs_of_an_engine_whose_router_differs(live: Live) -> None:
     served = perturbed(live.policy, seed=5)
     await live.serve(served)
     turns = [(PROMPT[s : s + 40], await routed_turn(live, PROMPT[s : s + 40])) for s in range(4)]
-    other = tilted(served)
+    other = with_changed_routers(served)
     own = max(difference(other, turn, prompt=prompt) for prompt, turn in turns)
     other.routers = Routers(other.model)
     with_replay = max(replayed_difference(other, turn, prompt) for prompt, turn in turns)
@@ -165,11 +165,11 @@ async def test_replay_brings_back_the_logprobs_of_an_engine_whose_router_differs
 def replayed_difference(policy: Policy, turn: Turn, prompt: tuple[int, ...]) -> float:
     """Return the largest difference to the logprobs of the engine, with the engine's experts replayed."""
     watch = Watch(replay_RLK=replayed(turn, prompt))
-    own_T = learners(policy, turn, prompt=prompt, watch=watch).logprobs_T
+    own_T = learner_logprobs(policy, turn, prompt=prompt, watch=watch).logprobs_T
     return float((own_T - torch.tensor(turn.logprobs)).abs().max())
 
 
-def tilted(policy: Policy) -> Policy:
+def with_changed_routers(policy: Policy) -> Policy:
     """Return the same policy with slightly changed routers."""
     other = perturbed(policy, seed=0, scale=0.0)
     generator = torch.Generator().manual_seed(6)
@@ -181,7 +181,7 @@ def tilted(policy: Policy) -> Policy:
 
 
 @with_engine
-async def test_an_expert_that_is_not_sent_is_an_error(live: Live) -> None:
+async def test_a_missing_expert_is_an_error(live: Live) -> None:
     name = "model.layers.1.mlp.experts.5.up_proj.weight"
     tensors = tensors_of(live.policy)
     del tensors[name]

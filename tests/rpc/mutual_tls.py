@@ -1,4 +1,4 @@
-"""Certificates for tests, servers that answer every method of ours, and raw calls to them."""
+"""Certificates for tests, servers that answer every method of Slipstream, and raw calls to them."""
 
 import io
 from collections.abc import AsyncIterator, Sequence
@@ -41,7 +41,7 @@ def a_pod(
     trusted: Sequence[Authority] = (),
     domain: str = DOMAIN,
 ) -> RpcConfig:
-    """The configuration of a pod whose files are written to `folder`; it trusts `authority` by default."""
+    """Write a pod's files to `folder`, and return its configuration; it trusts `authority` by default."""
     folder.mkdir(parents=True, exist_ok=True)
     write(folder, authority.issue(role, names, valid=valid), trusted or (authority,))
     return config_of(folder, domain=domain)
@@ -54,7 +54,7 @@ def write(folder: Path, pair: Pair, trusted: Sequence[Authority]) -> None:
 
 
 def issue_with_uris(authority: Authority, uris: Sequence[str]) -> Pair:
-    """A certificate that the authority signed and that carries just these URIs."""
+    """Return a certificate with these URIs only, signed by the authority."""
     made = authority.issue("learner", (), valid=HOUR)
     template = x509.load_pem_x509_certificate(made.certificate)
     signer, key = (load_pem_private_key(pair.key, password=None) for pair in (authority.pair, made))
@@ -76,8 +76,8 @@ def config_of(folder: Path, *, domain: str = DOMAIN) -> RpcConfig:
     return RpcConfig(tls=TlsConfig(**files, trust_domain=domain))
 
 
-class Written:
-    """A log, and what was written to it."""
+class WrittenLog:
+    """A log, and the lines that were written to it."""
 
     def __init__(self) -> None:
         self._stream = io.StringIO()
@@ -96,7 +96,7 @@ async def answering(
     log: Log | None = None,
     connection_seconds: float | None = None,
 ) -> AsyncIterator[str]:
-    """A server whose every method says who called; a stream says it for every message. Yields its address."""
+    """Start a server whose methods return the caller, streams once per message, and yield its address."""
     server = await start_server(
         address, _register, config=config, log=log, connection_seconds=connection_seconds
     )
@@ -113,7 +113,7 @@ async def calling(address: str, config: RpcConfig, *, log: Log | None = None) ->
 
 
 async def call(channel: Any, method: str = GET_POLICY) -> bytes:
-    """One call of any method of ours, and the first answer."""
+    """Call any method of Slipstream, and return the first response."""
     kind = STREAMS.get(method, "unary_unary")
     started = getattr(channel, kind)(method, None, None)
     if kind == "unary_unary":
@@ -130,7 +130,7 @@ def plain_channel(address: str) -> Any:
 
 
 def raw_channel(address: str, authority: Authority, pair: Pair | None) -> Any:
-    """A client that does not look at its own certificate, as ours do; None shows none."""
+    """Return a client that does not check its own certificate, unlike Slipstream's; None sends none."""
     key, certificate = (pair.key, pair.certificate) if pair else (None, None)
     credentials = grpc.ssl_channel_credentials(authority.pair.certificate, key, certificate)
     return grpc.aio.secure_channel(address, credentials)
@@ -156,6 +156,6 @@ def _register(server: grpc.aio.Server) -> None:
 
 
 def _caller(context: Any) -> bytes:
-    """Address of the connection, and the certificate that was shown on it."""
+    """Return the address of the connection and the certificate of the client."""
     shown = context.auth_context().get("x509_pem_cert", [b""])[0]
     return str(context.peer()).encode() + b"\n" + bytes(shown)

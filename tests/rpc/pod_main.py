@@ -1,4 +1,4 @@
-"""A pod to be run as a process by test_pod.py; its behaviour is the first argument."""
+"""A pod that test_pod.py runs as a process; the first argument is its behaviour."""
 
 import asyncio
 import os
@@ -42,8 +42,8 @@ async def _raise(error: Exception) -> None:
     raise error
 
 
-def parent_of_a_mortal() -> None:
-    """Print the id of a child that must not outlive this process."""
+def print_child_pid() -> None:
+    """Start a child that must not outlive this process, and print its process id."""
     mine = os.getpid()
     child = os.fork()
     if child == 0:
@@ -55,7 +55,7 @@ def parent_of_a_mortal() -> None:
 if __name__ == "__main__":
     name = sys.argv.pop(1)
     if name == "parent":
-        parent_of_a_mortal()
+        print_child_pid()
     mains = {
         "serve": serve,
         "group": fail_in_a_group,

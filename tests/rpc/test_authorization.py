@@ -8,7 +8,7 @@ import pytest
 from rpc.mutual_tls import (
     DOMAIN,
     HOUR,
-    Written,
+    WrittenLog,
     a_pod,
     an_authority,
     answering,
@@ -23,24 +23,24 @@ from slipstream.rpc.security.identity import CALLERS, ROLES
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_may_call_what_the_table_says_and_nothing_else(tmp_path: Path, role: str) -> None:
-    written, authority = Written(), an_authority()
+def test_a_role_may_call_the_methods_of_the_table_and_no_others(tmp_path: Path, role: str) -> None:
+    written, authority = WrittenLog(), an_authority()
 
     async def allowed() -> set[str]:
         served, client = a_pod(tmp_path / "replay", authority, "replay"), a_pod(tmp_path, authority, role)
-        found = set()
+        allowed_methods = set()
         async with answering(served, log=written.log) as address, calling(address, client) as channel:
             for method, callers in CALLERS.items():
                 if role in callers:
                     await call(channel, method)
-                    found.add(method)
+                    allowed_methods.add(method)
                 else:
                     with pytest.raises(grpc.aio.AioRpcError) as caught:
                         await call(channel, method)
                     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
                     who = f"a {role} may not call {method}; those who may: {', '.join(sorted(callers))}"
                     assert caught.value.details() == who
-        return found
+        return allowed_methods
 
     expected = {method for method, callers in CALLERS.items() if role in callers}
     assert asyncio.run(allowed()) == expected
@@ -59,7 +59,7 @@ def test_a_role_may_call_what_the_table_says_and_nothing_else(tmp_path: Path, ro
 def test_a_stranger_with_a_signed_certificate_is_refused_with_the_reason(
     tmp_path: Path, role: str, domain: str, says: str
 ) -> None:
-    written, ours, theirs = Written(), an_authority(), an_authority(domain)
+    written, ours, theirs = WrittenLog(), an_authority(), an_authority(domain)
 
     async def refusal() -> grpc.aio.AioRpcError:
         served = a_pod(tmp_path, ours, "learner", trusted=(ours, theirs))
@@ -88,7 +88,7 @@ def test_a_stranger_with_a_signed_certificate_is_refused_with_the_reason(
 def test_a_signed_certificate_without_one_clear_identity_is_refused(
     tmp_path: Path, uris: list[str], says: str
 ) -> None:
-    written, authority = Written(), an_authority()
+    written, authority = WrittenLog(), an_authority()
 
     async def refusal() -> str:
         async with answering(a_pod(tmp_path, authority, "learner"), log=written.log) as address:
@@ -102,7 +102,7 @@ def test_a_signed_certificate_without_one_clear_identity_is_refused(
     assert says in written.lines[-1]
 
 
-def test_a_call_that_is_not_permitted_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_call_that_is_not_permitted_is_not_retried(tmp_path: Path) -> None:
     authority = an_authority()
 
     async def ask() -> None:

@@ -1,4 +1,4 @@
-"""A name with several addresses is balanced, and old connections make way for new addresses."""
+"""Calls are balanced over the addresses of a name, and old connections are replaced by new ones."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="localhost has one address only")
-def test_calls_go_round_the_addresses_of_a_name() -> None:
+def test_calls_are_distributed_over_the_addresses_of_a_name() -> None:
     async def run() -> list[bytes]:
         async with answering(RpcConfig(), address="127.0.0.1:0") as first:
             port = first.rsplit(":", 1)[1]
@@ -37,7 +37,7 @@ def test_calls_go_round_the_addresses_of_a_name() -> None:
     assert families.count(b"ipv4") == families.count(b"ipv6") == 5
 
 
-def test_a_connection_of_that_age_is_replaced_without_an_error(tmp_path: Path) -> None:
+def test_a_connection_of_the_maximal_age_is_replaced_without_an_error(tmp_path: Path) -> None:
     async def run() -> int:
         authority = an_authority()
         served, client = a_pod(tmp_path / "s", authority, "learner"), a_pod(tmp_path, authority, "probe")

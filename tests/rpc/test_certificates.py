@@ -1,4 +1,4 @@
-"""The files of rpc.tls are checked before they are used, and each fault names its key and its file."""
+"""The files of rpc.tls are checked before use; an error names the key and the file."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from rpc.mutual_tls import DOMAIN, HOUR, LOCAL, Written, a_pod, an_authority
+from rpc.mutual_tls import DOMAIN, HOUR, LOCAL, WrittenLog, a_pod, an_authority
 from slipstream.config import ConfigError, TlsConfig, parse_config
 from slipstream.rpc.security.certificates import RETRY_SECONDS, Certificates, read_material
 
@@ -56,7 +56,7 @@ SPOILT: list[tuple[str, Spoil, str, str]] = [
 @pytest.mark.parametrize(
     ("spoil", "key", "says"), [row[1:] for row in SPOILT], ids=[row[0] for row in SPOILT]
 )
-def test_a_file_that_cannot_be_used_is_one_line_with_key_and_path(
+def test_an_unusable_file_is_an_error_of_one_line_with_key_and_path(
     tmp_path: Path, spoil: Spoil, key: str, says: str
 ) -> None:
     config = a_pod(tmp_path, an_authority(), "replay").tls
@@ -77,31 +77,31 @@ def error_of(config: TlsConfig | None) -> str:
     return str(caught.value)
 
 
-def test_the_key_of_another_certificate_is_found(tmp_path: Path) -> None:
+def test_a_key_that_belongs_to_another_certificate_is_an_error(tmp_path: Path) -> None:
     ours = an_authority()
     config = a_pod(tmp_path, ours, "replay")
     (tmp_path / "tls.key").write_bytes(ours.issue("replay", (), valid=timedelta(days=1)).key)
     assert error_of(config.tls).endswith("the key is not that of the certificate (rpc.tls.key)")
 
 
-def test_a_certificate_of_another_authority_is_found(tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority_is_an_error(tmp_path: Path) -> None:
     config = a_pod(tmp_path, an_authority(), "replay", trusted=(an_authority(),))
     assert error_of(config.tls).endswith("the certificate is not signed by rpc.tls.authority")
 
 
-def test_an_expired_certificate_is_found(tmp_path: Path) -> None:
+def test_an_expired_certificate_is_an_error(tmp_path: Path) -> None:
     config = a_pod(tmp_path, an_authority(), "replay", valid=timedelta(minutes=-1))
     assert "the certificate has expired: renew it" in error_of(config.tls)
 
 
-def test_an_identity_that_is_not_ours_is_found(tmp_path: Path) -> None:
+def test_an_identity_of_another_system_is_an_error(tmp_path: Path) -> None:
     assert "trust domain test.slipstream, and ours is other" in error_of(
         a_pod(tmp_path, an_authority(), "replay", domain="other").tls
     )
     assert "its role is 'postman'" in error_of(a_pod(tmp_path, an_authority(), "postman").tls)
 
 
-def test_good_files_have_a_role_and_an_end(tmp_path: Path) -> None:
+def test_valid_files_have_a_role_and_an_expiry(tmp_path: Path) -> None:
     config = a_pod(tmp_path, an_authority(), "rollout").tls
     assert config is not None
     material = read_material(config)
@@ -122,14 +122,14 @@ FILES = {"certificate": "c", "key": "k", "authority": "a"}
         ({"tls": {**FILES, "trust_domain": DOMAIN}, "plaintext": True}, "leave one of the two out"),
     ],
 )
-def test_a_section_that_cannot_be_right_names_its_key(rpc: dict[str, object], says: str) -> None:
+def test_the_error_of_an_impossible_section_names_its_key(rpc: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config({"rpc": rpc})
     assert says in str(caught.value)
 
 
-def test_a_renewal_that_becomes_usable_without_a_change_of_its_files_is_taken_up(tmp_path: Path) -> None:
-    authority, written, now = an_authority(), Written(), [0.0]
+def test_a_renewal_that_becomes_valid_without_a_change_of_its_files_is_used(tmp_path: Path) -> None:
+    authority, written, now = an_authority(), WrittenLog(), [0.0]
     config = a_pod(tmp_path, authority, "probe").tls
     assert config is not None
     certificates = Certificates(config, written.log, clock=lambda: now[0])

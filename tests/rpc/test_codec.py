@@ -1,4 +1,4 @@
-"""What is sent arrives; what is malformed is refused with its name."""
+"""A value survives the wire unchanged, and the error of a malformed message names the field."""
 
 import struct
 from dataclasses import replace
@@ -137,7 +137,7 @@ LEDGERS = st.builds(
 )
 
 
-def test_logprobs_of_a_teacher_that_do_not_fit_are_refused() -> None:
+def test_logprobs_of_a_teacher_with_mismatched_lengths_are_refused() -> None:
     message = pb.TeacherLogprobs(logprobs=bytes(8), top_k=2, top_ids=bytes(16), top_logprobs=bytes(12))
     with pytest.raises(ValueError, match="need 16 bytes of ids and of their logprobs, got 16 and 12"):
         codec.teacher_logprobs_from_proto(message)
@@ -153,7 +153,7 @@ def test_logprobs_of_a_teacher_that_do_not_fit_are_refused() -> None:
         codec.completion_from_proto(completion)
 
 
-def test_top_logprobs_that_do_not_fit_are_refused() -> None:
+def test_top_logprobs_with_mismatched_lengths_are_refused() -> None:
     for top_k, ids, logprobs in ((2, 16, 12), (2, 12, 12), (0, 0, 0), (-1, 4, 4)):
         message = pb.TopLogprobs(top_k=top_k, ids=bytes(ids), logprobs=bytes(logprobs))
         with pytest.raises(ValueError, match=f"got {ids} bytes of ids and {logprobs} of logprobs"):
@@ -164,8 +164,8 @@ def test_top_logprobs_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("top_k", [1, 20])
-def test_top_logprobs_take_8_bytes_for_each_of_them_and_nothing_where_there_are_none(top_k: int) -> None:
-    tokens = 400  # of which an environment has put in a half
+def test_a_top_logprob_takes_8_bytes_and_a_completion_without_them_takes_none(top_k: int) -> None:
+    tokens = 400  # half of which come from an environment
     plain = Completion(
         token_ids=(7,) * tokens,
         logprobs=(-1.0,) * tokens,
@@ -236,14 +236,14 @@ def malformed_completion(**changes: object) -> pb.Completion:
         ({"rewards": [pb.Reward(name="r", value=1)]}, "Reward.outcome is 0"),
     ],
 )
-def test_a_malformed_completion_is_a_value_error_that_names_what(
+def test_a_malformed_completion_is_a_value_error_that_names_the_field(
     changes: dict[str, object], says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
         codec.completion_from_proto(malformed_completion(**changes))
 
 
-def test_routed_experts_of_another_size_than_stated_are_refused_by_name() -> None:
+def test_routed_experts_whose_size_differs_from_the_declared_one_are_refused_by_name() -> None:
     experts = pb.RoutedExperts(tokens=2, layers=3, top_k=2, id_bytes=1, ids=b"12345678901")
     with pytest.raises(
         RoutingMismatch, match=r"shape \[2, 3, 2\] with ids of 1 bytes needs 12 bytes, got 11"
@@ -259,7 +259,7 @@ def test_a_prompt_with_text_and_messages_or_neither_is_refused() -> None:
             codec.prompt_from_proto(message)
 
 
-def test_an_enum_that_was_not_set_is_refused() -> None:
+def test_an_unset_enum_is_refused() -> None:
     lease = replay_codec.lease_to_proto(
         Lease(group_id="g", lease_epoch=0, dispatch_index=0, prompt=PROMPT, group_size=2, seconds=1)
     )
@@ -270,7 +270,7 @@ def test_an_enum_that_was_not_set_is_refused() -> None:
         replay_codec.insert_outcome_from_proto(9)
 
 
-def test_every_value_of_every_enum_has_a_number_of_its_own() -> None:
+def test_every_value_of_an_enum_has_its_own_number() -> None:
     for table in (
         codec.FINISH_REASONS,
         codec.OUTCOMES,
@@ -283,18 +283,18 @@ def test_every_value_of_every_enum_has_a_number_of_its_own() -> None:
         assert 0 not in table.values()
 
 
-def test_what_a_reward_took_out_of_a_completion_goes_along() -> None:
-    given = Reward(name="r", value=0.5, outcome=Outcome.SCORE, detail="near", answer="4 ½")
-    assert codec.reward_from_proto(codec.reward_to_proto(given)) == given
+def test_the_answer_that_a_reward_extracted_survives_the_wire() -> None:
+    reward = Reward(name="r", value=0.5, outcome=Outcome.SCORE, detail="near", answer="4 ½")
+    assert codec.reward_from_proto(codec.reward_to_proto(reward)) == reward
 
 
-def test_the_scores_of_steps_go_along_with_their_ends() -> None:
+def test_the_scores_of_steps_survive_the_wire_with_their_ends() -> None:
     steps = (StepReward(value=0.25, text_end=7, token_end=3), StepReward(value=1.0, text_end=9, token_end=4))
-    given = Reward(name="r", value=0.25, outcome=Outcome.SCORE, steps=steps)
-    assert codec.reward_from_proto(codec.reward_to_proto(given)) == given
+    reward = Reward(name="r", value=0.25, outcome=Outcome.SCORE, steps=steps)
+    assert codec.reward_from_proto(codec.reward_to_proto(reward)) == reward
 
 
-def test_a_withheld_completion_stays_withheld() -> None:
+def test_a_withheld_completion_survives_the_wire_as_withheld() -> None:
     error = Reward(name="r", value=0.0, outcome=Outcome.ERROR, detail="sandbox")
     withheld = replace(COMPLETION, rewards=(error,))
     assert codec.completion_from_proto(codec.completion_to_proto(withheld)).withheld

@@ -1,11 +1,11 @@
-"""What native code writes to stderr: refused handshakes in words, everything else as it was."""
+"""Lines of gRPC's C code on stderr: a refused handshake becomes a readable warning, others stay unchanged."""
 
 import os
 import subprocess
 import sys
 
 import pytest
-from rpc.mutual_tls import Written
+from rpc.mutual_tls import WrittenLog
 from slipstream.rpc.security.handshake_log import translate
 
 FAILED = (
@@ -29,16 +29,16 @@ NAME = b"E1121 22:50:24.676039 4986 ssl_transport_security.cc:3238] No match fou
         (NAME, "it calls us replay, which is not a name of our certificate"),
     ],
 )
-def test_a_line_of_the_core_becomes_a_warning(line: bytes, says: str) -> None:
-    written = Written()
+def test_a_line_about_a_refused_handshake_becomes_a_warning(line: bytes, says: str) -> None:
+    written = WrittenLog()
     assert translate(line, written.log)
     assert len(written.lines) == 1
     assert "warning it: connection refused reason=" in written.lines[0]
     assert says in written.lines[0]
 
 
-def test_other_lines_are_left_alone() -> None:
-    written = Written()
+def test_other_lines_are_unchanged() -> None:
+    written = WrittenLog()
     assert not translate(b"Handshake failed, said somebody else\n", written.log)
     assert not translate(b"I1121 22:42:54.2 3 chttp2_transport.cc:1403] Got goaway\n", written.log)
     assert written.lines == []
@@ -67,19 +67,19 @@ def stderr_of(end: str) -> tuple[int, bytes]:
     return done.returncode, done.stderr
 
 
-def test_both_ways_lead_to_stderr_and_it_is_put_back() -> None:
-    status, said = stderr_of("pass")
+def test_python_and_native_code_write_to_stderr_and_stderr_is_restored() -> None:
+    status, text = stderr_of("pass")
     assert status == 0
-    assert b"before \xff\n" in said
-    assert b"from python\n" in said
-    assert b"its certificate has expired" in said
-    assert b"Handshake failed" not in said
-    assert said.endswith(b"after\n")
+    assert b"before \xff\n" in text
+    assert b"from python\n" in text
+    assert b"its certificate has expired" in text
+    assert b"Handshake failed" not in text
+    assert text.endswith(b"after\n")
 
 
 @pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", "os.kill(os.getpid(), 9)"])
-def test_the_last_words_of_a_process_that_dies_are_not_lost(end: str) -> None:
-    status, said = stderr_of(f"os.write(2, b'last words'); {end}")
+def test_the_last_line_of_a_process_that_dies_is_not_lost(end: str) -> None:
+    status, text = stderr_of(f"os.write(2, b'last words'); {end}")
     assert status != 0
-    assert b"its certificate has expired" in said
-    assert said.endswith(b"last words")
+    assert b"its certificate has expired" in text
+    assert text.endswith(b"last words")

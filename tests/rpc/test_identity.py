@@ -1,4 +1,4 @@
-"""The table of roles and methods, and what a certificate must say."""
+"""The table of roles and methods, and the URI that a certificate must have."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_every_rpc_of_every_service_is_in_the_table_and_nothing_else() -> None:
     assert set(CALLERS) == methods
 
 
-def test_every_method_has_callers_and_all_of_them_are_roles() -> None:
+def test_every_method_has_callers_and_every_caller_is_a_role() -> None:
     assert all(CALLERS.values())
     assert set().union(*CALLERS.values()) <= set(ROLES)
 
@@ -41,11 +41,11 @@ def test_the_documentation_has_the_same_table() -> None:
     }
 
 
-def test_a_method_that_nobody_listed_may_be_called_by_nobody() -> None:
+def test_a_method_outside_of_the_table_may_be_called_by_no_role() -> None:
     assert not any(may_call(role, "/slipstream.v1.Replay/Forget") for role in ROLES)
 
 
-def test_only_the_learner_moves_versions_and_only_an_actor_hands_in() -> None:
+def test_only_the_learner_changes_the_version_and_only_an_actor_inserts_groups() -> None:
     batches = {"AckBatch", "DropGroups", "ReleaseBatch"}
     for name in batches | {"AnnounceVersion", "AttachLearner", "ConfirmCheckpoint"}:
         assert CALLERS[f"/slipstream.v1.Replay/{name}"] == {"learner"}
@@ -53,7 +53,7 @@ def test_only_the_learner_moves_versions_and_only_an_actor_hands_in() -> None:
     assert CALLERS["/slipstream.v1.Fleet/Join"] == {"rollout"}
 
 
-def test_the_role_is_the_last_part_of_the_one_uri() -> None:
+def test_the_role_is_the_last_part_of_the_only_uri() -> None:
     assert [role_of([f"spiffe://d.e/{role}"], trust_domain="d.e") for role in ROLES] == list(ROLES)
 
 
@@ -70,7 +70,7 @@ def test_the_role_is_the_last_part_of_the_one_uri() -> None:
         (["spiffe://d.evil/learner"], "it is of the trust domain d.evil"),
     ],
 )
-def test_any_other_uri_is_a_stranger_with_a_reason(uris: list[str], says: str) -> None:
+def test_any_other_uri_is_refused_with_a_reason(uris: list[str], says: str) -> None:
     with pytest.raises(InvalidIdentity) as caught:
         role_of(uris, trust_domain="d")
     assert says in str(caught.value)

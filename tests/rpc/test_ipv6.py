@@ -1,4 +1,4 @@
-"""Servers on IPv6 addresses: alone, and beside IPv4 where the address is [::]."""
+"""Servers on IPv6 addresses; at the address [::] they accept IPv4 as well."""
 
 import asyncio
 import socket
@@ -51,10 +51,12 @@ def test_an_address_has_a_host_without_brackets_and_a_port() -> None:
     assert split_address("replay:7") == ("replay", 7)
 
 
-@pytest.mark.parametrize("host", ["::", "fd00::1", "1:2:3:4:5:6:7:8"])  # YAML takes the last for a number
-def test_an_ipv6_address_of_the_environment_is_taken_as_it_is(host: str) -> None:
-    given = {"SLIPSTREAM_LEARNER_ADDRESS": f"[{host}]:50053", "SLIPSTREAM_WEIGHTS_HOST": host}
-    config = apply_environment(RunConfig(), {**given, "SLIPSTREAM_METRICS_PORT": "9464"})
+@pytest.mark.parametrize(
+    "host", ["::", "fd00::1", "1:2:3:4:5:6:7:8"]
+)  # YAML would parse the last one as a number
+def test_an_ipv6_address_of_the_environment_needs_no_quotes(host: str) -> None:
+    environment = {"SLIPSTREAM_LEARNER_ADDRESS": f"[{host}]:50053", "SLIPSTREAM_WEIGHTS_HOST": host}
+    config = apply_environment(RunConfig(), {**environment, "SLIPSTREAM_METRICS_PORT": "9464"})
     assert (config.learner.address, config.weights.host) == (f"[{host}]:50053", host)
     assert config.telemetry.port == 9464
 
@@ -72,7 +74,7 @@ def test_grpc_with_mutual_tls_works_at_an_ipv6_address(tmp_path: Path) -> None:
     assert asyncio.run(ask()).startswith(b"ipv6:")
 
 
-def test_why_a_server_at_an_ipv6_address_is_refused_is_found_out(tmp_path: Path) -> None:
+def test_the_reason_of_a_refusal_is_reported_also_at_an_ipv6_address(tmp_path: Path) -> None:
     server = a_pod(tmp_path / "learner", an_authority(), "learner")
     client = a_pod(tmp_path / "console", an_authority(), "console")
     assert client.tls is not None
@@ -84,30 +86,30 @@ def test_why_a_server_at_an_ipv6_address_is_refused_is_found_out(tmp_path: Path)
     assert asyncio.run(ask())
 
 
-def test_grpc_at_all_addresses_is_reached_over_both_families() -> None:
+def test_grpc_on_all_addresses_is_reached_over_ipv4_and_ipv6() -> None:
     config = RpcConfig(plaintext=True)
 
     async def ask() -> list[bytes]:
         async with answering(config, address="[::]:0") as address:
             port = address.rpartition(":")[2]
-            found = []
+            responses = []
             for host in BOTH:
                 async with calling(f"{host}:{port}", config) as channel:
-                    found.append(await call(channel))
-            return found
+                    responses.append(await call(channel))
+            return responses
 
     assert len(asyncio.run(ask())) == len(BOTH)
 
 
 @pytest.mark.parametrize("host", ["::", "[::]"])
-def test_the_page_of_metrics_and_probes_is_reached_over_both_families(host: str) -> None:
+def test_the_page_of_metrics_and_probes_is_reached_over_ipv4_and_ipv6(host: str) -> None:
     port = serve_page(Metrics(), Health(), host=host, port=0)
-    for each in BOTH:
-        with urlopen(f"http://{each}:{port}/livez", timeout=5) as response:
+    for host_name in BOTH:
+        with urlopen(f"http://{host_name}:{port}/livez", timeout=5) as response:
             assert response.status == 200
 
 
-def test_http_scoring_at_all_addresses_is_reached_over_both_families() -> None:
+def test_http_scoring_on_all_addresses_is_reached_over_ipv4_and_ipv6() -> None:
     async def app(scope: object, receive: object, send: object) -> None:
         raise AssertionError("no request with a path gets here")
 
@@ -118,15 +120,15 @@ def test_http_scoring_at_all_addresses_is_reached_over_both_families() -> None:
         port = server.address.rpartition(":")[2]
         try:
             async with httpx.AsyncClient() as client:
-                headers = {"origin": "http://example.org"}  # the guard answers this request itself
-                asked = [client.get(f"http://{host}:{port}/", headers=headers) for host in BOTH]
-                return [response.status_code for response in await asyncio.gather(*asked)]
+                headers = {"origin": "http://example.org"}  # refused before it reaches the application
+                requests = [client.get(f"http://{host}:{port}/", headers=headers) for host in BOTH]
+                return [response.status_code for response in await asyncio.gather(*requests)]
         finally:
             await server.stop()
 
     assert asyncio.run(ask()) == [403, 403]
 
 
-def test_an_address_of_ipv6_alone_takes_no_ipv4() -> None:
+def test_a_server_on_an_ipv6_address_does_not_accept_ipv4() -> None:
     with listen("::1", 0) as one, pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", one.getsockname()[1]), 2)

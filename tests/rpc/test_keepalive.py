@@ -1,4 +1,4 @@
-"""An idle connection is kept while the peer answers probes, and given up within seconds when it does not."""
+"""An idle connection is kept while the peer answers keepalive probes, and closed seconds after it stops."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ CONFIG = RpcConfig()
 
 
 class Silent(FleetServicer):
-    """A stream that says one thing and then nothing; `ended` is set when it has ended."""
+    """A stream that sends one message and then nothing; `ended` is set at its end."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -34,7 +34,7 @@ class Silent(FleetServicer):
 
 
 async def silent_stream(faults: FaultFile, *, idle_seconds: float, then: Fault) -> tuple[float, Silent]:
-    """Seconds from the fault to the error of the client, whose stream was idle before."""
+    """Return the seconds from the fault to the error of a client whose stream was idle."""
     servicer = Silent()
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(servicer, s), config=CONFIG
@@ -59,7 +59,7 @@ async def silent_stream(faults: FaultFile, *, idle_seconds: float, then: Fault) 
         await server.stop(grace=0)
 
 
-def test_an_idle_stream_is_kept_and_a_dead_connection_is_noticed_by_both_ends_in_seconds(
+def test_an_idle_stream_is_kept_and_both_ends_notice_a_dead_connection_in_seconds(
     tmp_path: Path,
 ) -> None:
     faults = FaultFile(tmp_path / "path.json")
@@ -68,7 +68,7 @@ def test_an_idle_stream_is_kept_and_a_dead_connection_is_noticed_by_both_ends_in
 
 
 async def read_silent_stream(*, silence_seconds: float) -> tuple[list[str], grpc.StatusCode, float]:
-    """What a client reads of a stream that falls silent, how the reading ends, and after how many seconds."""
+    """Return the messages of a stream that falls silent, its final status, and the seconds until then."""
     servicer = Silent()
     read: list[str] = []
     server = await start_server(

@@ -1,9 +1,9 @@
-"""Plaintext stays on loopback unless rpc.plaintext says otherwise."""
+"""Plaintext is allowed only on loopback, unless rpc.plaintext is set."""
 
 import asyncio
 
 import pytest
-from rpc.mutual_tls import Written, answering, call, calling
+from rpc.mutual_tls import WrittenLog, answering, call, calling
 from slipstream.config import ConfigError, RpcConfig
 from slipstream.config.addresses import is_loopback
 from slipstream.rpc.channel import open_channel
@@ -28,7 +28,7 @@ def test_loopback_needs_no_tls(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", FAR)
-def test_anything_else_is_refused_for_calling_and_for_listening(address: str) -> None:
+def test_another_address_without_tls_is_refused_by_client_and_server(address: str) -> None:
     says = r"is beyond loopback.*set rpc.tls .*or rpc.plaintext to true"
 
     async def both() -> None:
@@ -40,8 +40,8 @@ def test_anything_else_is_refused_for_calling_and_for_listening(address: str) ->
     asyncio.run(both())
 
 
-def test_the_flag_allows_it_and_is_loud() -> None:
-    config, written = RpcConfig(plaintext=True), Written()
+def test_the_flag_allows_plaintext_and_logs_a_warning() -> None:
+    config, written = RpcConfig(plaintext=True), WrittenLog()
 
     async def both() -> None:
         server = await start_server("0.0.0.0:0", lambda _: None, config=config)
@@ -54,13 +54,13 @@ def test_the_flag_allows_it_and_is_loud() -> None:
     assert f"warning it: {WARNING}" in written.lines[0]
 
 
-def test_without_the_flag_nothing_is_said() -> None:
-    written = Written()
+def test_without_the_flag_nothing_is_logged() -> None:
+    written = WrittenLog()
     warn_of_plaintext(RpcConfig(), written.log)
     assert written.lines == []
 
 
-def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
 
     async def ask() -> bytes:

@@ -1,4 +1,4 @@
-"""Wrong certificates: refused on both sides, and the side that refuses says why, in words."""
+"""Client and server refuse wrong certificates, and both log the reason."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ import pytest
 from rpc.mutual_tls import (
     HOUR,
     LOCAL,
-    Written,
+    WrittenLog,
     a_pod,
     an_authority,
     answering,
@@ -35,12 +35,12 @@ from slipstream.rpc.security.handshake import client_context
 
 SCORE = "/slipstream.v1.Verifier/Score"
 EXPIRED = timedelta(minutes=-1)
-SHORT = timedelta(seconds=1.6)  # a certificate ends with a whole second: more than 0.6 seconds from now
+SHORT = timedelta(seconds=1.6)  # expiry is cut to whole seconds: in 0.6 to 1.6 seconds
 
 
 def client_says(tmp_path: Path, served: RpcConfig, client: RpcConfig) -> tuple[str, list[str]]:
-    """Status of a call, and the client's log."""
-    written = Written()
+    """Return the status of a call and the lines of the client's log."""
+    written = WrittenLog()
 
     async def ask() -> str:
         async with answering(served) as address, calling(address, client, log=written.log) as channel:
@@ -52,13 +52,13 @@ def client_says(tmp_path: Path, served: RpcConfig, client: RpcConfig) -> tuple[s
     return asyncio.run(ask()), written.lines
 
 
-async def wait_for(true: Callable[[], bool], seconds: float = 10) -> None:
+async def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
     async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110 (the log has no event for it)
+        while not condition():  # noqa: ASYNC110 (the log has no event for it)
             await asyncio.sleep(0.02)
 
 
-def test_a_client_says_that_it_does_not_know_the_servers_authority(tmp_path: Path) -> None:
+def test_a_client_logs_that_it_does_not_trust_the_servers_authority(tmp_path: Path) -> None:
     ours, theirs = an_authority(), an_authority()
     served = a_pod(tmp_path / "s", theirs, "learner", trusted=(ours, theirs))
     code, lines = client_says(tmp_path, served, a_pod(tmp_path / "c", ours, "probe"))
@@ -67,7 +67,7 @@ def test_a_client_says_that_it_does_not_know_the_servers_authority(tmp_path: Pat
     assert "its certificate is not signed by our authority: compare rpc.tls.authority" in lines[0]
 
 
-def test_a_client_says_that_the_server_has_another_name(tmp_path: Path) -> None:
+def test_a_client_logs_that_the_server_has_another_name(tmp_path: Path) -> None:
     authority = an_authority()
     served = a_pod(tmp_path / "s", authority, "learner", names=("learner.example",))
     code, lines = client_says(tmp_path, served, a_pod(tmp_path / "c", authority, "probe"))
@@ -75,8 +75,8 @@ def test_a_client_says_that_the_server_has_another_name(tmp_path: Path) -> None:
     assert "its certificate is for another name: dial a name that it carries" in lines[0]
 
 
-def test_many_calls_that_fail_for_one_reason_are_explained_once(tmp_path: Path) -> None:
-    written = Written()
+def test_one_reason_of_many_failed_calls_is_logged_once(tmp_path: Path) -> None:
+    written = WrittenLog()
 
     async def ask() -> None:
         served = a_pod(tmp_path / "s", an_authority(), "learner")
@@ -91,8 +91,8 @@ def test_many_calls_that_fail_for_one_reason_are_explained_once(tmp_path: Path) 
     assert len(written.lines) == 1
 
 
-def test_a_client_says_that_the_server_has_expired(tmp_path: Path) -> None:
-    authority, written = an_authority(), Written()
+def test_a_client_logs_that_the_certificate_of_the_server_has_expired(tmp_path: Path) -> None:
+    authority, written = an_authority(), WrittenLog()
 
     async def ask() -> None:
         client = a_pod(tmp_path / "c", authority, "probe")
@@ -112,7 +112,7 @@ def test_a_client_says_that_the_server_has_expired(tmp_path: Path) -> None:
     assert "its certificate has expired: renew it" in written.lines[0]
 
 
-def test_a_client_says_that_the_server_refused_it_and_why(tmp_path: Path) -> None:
+def test_a_client_logs_that_the_server_refused_it_and_why(tmp_path: Path) -> None:
     ours, theirs = an_authority(), an_authority()
     served = a_pod(tmp_path / "s", theirs, "learner")
     client = a_pod(tmp_path / "c", ours, "probe", trusted=(ours, theirs))
@@ -121,8 +121,8 @@ def test_a_client_says_that_the_server_refused_it_and_why(tmp_path: Path) -> Non
     assert "it refused our certificate, and its log says why: compare rpc.tls.authority" in lines[0]
 
 
-def test_many_calls_that_fail_at_once_are_explained_once(tmp_path: Path) -> None:
-    ours, theirs, written = an_authority(), an_authority(), Written()
+def test_many_calls_that_fail_at_the_same_time_are_one_line(tmp_path: Path) -> None:
+    ours, theirs, written = an_authority(), an_authority(), WrittenLog()
 
     async def ask() -> None:
         served = a_pod(tmp_path / "s", theirs, "learner", trusted=(ours, theirs))
@@ -137,14 +137,14 @@ def test_many_calls_that_fail_at_once_are_explained_once(tmp_path: Path) -> None
     assert len(written.lines) == 1, written.lines
 
 
-def test_a_client_says_that_the_server_speaks_no_tls(tmp_path: Path) -> None:
+def test_a_client_logs_that_the_server_has_no_tls(tmp_path: Path) -> None:
     code, lines = client_says(tmp_path, RpcConfig(), a_pod(tmp_path, an_authority(), "probe"))
     assert (code, len(lines)) == ("UNAVAILABLE", 1)
     assert "it does not speak TLS: set rpc.tls on both sides, or on neither" in lines[0]
 
 
-def test_a_server_that_is_not_there_is_not_blamed_on_certificates(tmp_path: Path) -> None:
-    written, client = Written(), a_pod(tmp_path, an_authority(), "probe")
+def test_a_server_that_does_not_listen_is_no_fault_of_certificates(tmp_path: Path) -> None:
+    written, client = WrittenLog(), a_pod(tmp_path, an_authority(), "probe")
 
     async def ask() -> None:
         async with calling("127.0.0.1:1", client, log=written.log) as channel:
@@ -158,13 +158,13 @@ def test_a_server_that_is_not_there_is_not_blamed_on_certificates(tmp_path: Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A verifier pod that speaks TLS."""
+    """A verifier pod that serves TLS."""
 
     process: "subprocess.Popen[bytes]"
     address: str
     log: Path
 
-    def said(self) -> list[str]:
+    def log_lines(self) -> list[str]:
         return self.log.read_text().splitlines()
 
 
@@ -200,14 +200,14 @@ async def refused(channel: grpc.aio.Channel) -> str:
 
 
 async def attempt(pod: Running, make: Callable[[str], grpc.aio.Channel], reason: str) -> str:
-    """Status of one call; returns when the pod has said the reason since."""
-    before = len(pod.said())
+    """Make one call, wait until the pod has logged the reason, and return the status of the call."""
+    before = len(pod.log_lines())
     status = await refused(make(pod.address))
-    await wait_for(lambda: reason in "\n".join(pod.said()[before:]), 5)
+    await wait_for(lambda: reason in "\n".join(pod.log_lines()[before:]), 5)
     return status
 
 
-def test_a_server_says_of_every_client_that_it_refuses_why(tmp_path: Path) -> None:
+def test_a_server_logs_why_it_refuses_a_client(tmp_path: Path) -> None:
     ours, theirs = an_authority(), an_authority()
     good = ours.issue("rollout", (), valid=HOUR)
     attempts: list[tuple[Callable[[str], grpc.aio.Channel], str]] = [
@@ -229,14 +229,14 @@ def test_a_server_says_of_every_client_that_it_refuses_why(tmp_path: Path) -> No
     with verifier(tmp_path, a_pod(tmp_path / "v", ours, "verifier", names=("127.0.0.1",))) as pod:
         for make, reason in attempts:
             assert asyncio.run(attempt(pod, make, reason)) == "UNAVAILABLE", reason
-        assert all(" verifier: " in line for line in pod.said()), pod.said()
+        assert all(" verifier: " in line for line in pod.log_lines()), pod.log_lines()
         pod.process.send_signal(signal.SIGTERM)
         assert pod.process.wait(15) == 0
-        assert pod.said()[-1].endswith("verifier: stopped")
+        assert pod.log_lines()[-1].endswith("verifier: stopped")
 
 
-def test_a_client_whose_certificate_expires_while_it_runs_is_refused_and_says_so(tmp_path: Path) -> None:
-    authority, written = an_authority(), Written()
+def test_a_running_client_whose_certificate_expires_is_refused_and_logs_the_reason(tmp_path: Path) -> None:
+    authority, written = an_authority(), WrittenLog()
 
     async def ask() -> str:
         served = a_pod(tmp_path / "s", authority, "learner")
@@ -252,8 +252,8 @@ def test_a_client_whose_certificate_expires_while_it_runs_is_refused_and_says_so
     assert "it refused our certificate, which has expired: renew it" in written.lines[0]
 
 
-def test_wrong_trust_domains_are_refused_where_they_are_seen(tmp_path: Path) -> None:
-    ours, theirs, written = an_authority(), an_authority("elsewhere"), Written()
+def test_the_side_that_sees_a_wrong_trust_domain_refuses_it(tmp_path: Path) -> None:
+    ours, theirs, written = an_authority(), an_authority("elsewhere"), WrittenLog()
 
     async def ask() -> str:
         served = a_pod(tmp_path / "s", ours, "learner", trusted=(ours, theirs))
@@ -290,22 +290,22 @@ def settings_of(folder: Path) -> list[str]:
     return [f"rpc.tls.{key}={value}" for key, value in tls.model_dump(mode="json").items()]
 
 
-def test_a_pod_with_the_certificate_of_another_does_not_start(tmp_path: Path) -> None:
+def test_a_pod_with_the_certificate_of_another_role_does_not_start(tmp_path: Path) -> None:
     a_pod(tmp_path / "r", an_authority(), "replay")
-    status, said = lines_of(tmp_path, *settings_of(tmp_path / "r"))
-    assert (status, len(said)) == (2, 1)
-    assert "rpc.tls.certificate: " in said[0]
-    assert said[0].endswith("is that of a replay, and this pod is a verifier: give each pod its own")
+    status, output = lines_of(tmp_path, *settings_of(tmp_path / "r"))
+    assert (status, len(output)) == (2, 1)
+    assert "rpc.tls.certificate: " in output[0]
+    assert output[0].endswith("is that of a replay, and this pod is a verifier: give each pod its own")
 
 
-def test_a_pod_without_its_files_does_not_start(tmp_path: Path) -> None:
-    status, said = lines_of(tmp_path, *settings_of(tmp_path / "nothing"))
-    assert (status, len(said)) == (2, 1)
-    assert "rpc.tls.certificate: " in said[0]
-    assert "tls.crt cannot be read: No such file or directory; `slipstream certs` makes" in said[0]
+def test_a_pod_without_its_certificate_files_does_not_start(tmp_path: Path) -> None:
+    status, output = lines_of(tmp_path, *settings_of(tmp_path / "nothing"))
+    assert (status, len(output)) == (2, 1)
+    assert "rpc.tls.certificate: " in output[0]
+    assert "tls.crt cannot be read: No such file or directory; `slipstream certs` makes" in output[0]
 
 
-def test_a_session_is_not_resumed_which_an_expired_certificate_could_be_hidden_behind(tmp_path: Path) -> None:
+def test_no_tls_session_is_resumed_because_that_would_hide_an_expired_certificate(tmp_path: Path) -> None:
     authority = an_authority()
     client = a_pod(tmp_path / "c", authority, "probe").tls
     assert client is not None
@@ -315,7 +315,7 @@ def test_a_session_is_not_resumed_which_an_expired_certificate_could_be_hidden_b
         host, port = address.rsplit(":", 1)
         plain = socket.create_connection((host, int(port)), timeout=5)
         secure = context.wrap_socket(plain, server_hostname=host, session=session)
-        secure.recv(1)  # tickets come after the handshake
+        secure.recv(1)  # session tickets come after the handshake
         return secure
 
     async def reused() -> bool | None:

@@ -1,4 +1,4 @@
-"""Certificates that are renewed while calls and streams run on them."""
+"""Certificates are renewed while calls and streams run."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from rpc.mutual_tls import (
     HOUR,
     JOIN,
     LOCAL,
-    Written,
+    WrittenLog,
     a_pod,
     an_authority,
     answering,
@@ -28,7 +28,7 @@ from slipstream.rpc.security.handshake import client_context
 
 
 class Mounted:
-    """A secret as kubelet mounts it: tls.crt ─▶ ..data/tls.crt, ..data ─▶ ..1, and ..data is swapped."""
+    """A secret as kubelet mounts it: tls.crt ─▶ ..data/tls.crt, ..data ─▶ ..1; a renewal replaces ..data."""
 
     def __init__(self, folder: Path, authority: Authority, role: str) -> None:
         self.folder, self.role, self.count = folder, role, 0
@@ -46,7 +46,7 @@ class Mounted:
         swap.rename(self.folder / "..data")
 
 
-def test_unary_calls_and_a_stream_go_on_while_everything_is_replaced_even_the_authority(
+def test_calls_and_a_stream_continue_while_certificates_and_authority_are_replaced(
     tmp_path: Path,
 ) -> None:
     old, new = an_authority(), an_authority()
@@ -66,7 +66,7 @@ def test_unary_calls_and_a_stream_go_on_while_everything_is_replaced_even_the_au
                 for pod in pods:
                     pod.renew(signer, trusted=trusted)
                     await call(unary)
-                    assert await ask(stream) == first  # the same connection, the same certificate
+                    assert await ask(stream) == first  # the stream keeps its connection and certificate
             after = await call(unary)
             assert [issued_by(signer, before) for signer in (old, new)] == [True, False]
             assert [issued_by(signer, after) for signer in (old, new)] == [False, True]
@@ -77,14 +77,14 @@ def test_unary_calls_and_a_stream_go_on_while_everything_is_replaced_even_the_au
             assert connections_to(address) == 3
             await stream.done_writing()
             assert await stream.read() is grpc.aio.EOF
-            del stream  # a call that somebody holds keeps its connection
+            del stream  # a referenced call keeps its connection open
             await wait_until(lambda: connections_to(address) == 2)  # the old stream's connection is closed
             assert issued_by(new, await ask(again))
 
     asyncio.run(run())
 
 
-def test_many_calls_at_once_see_no_error_while_certificates_are_renewed_again_and_again(
+def test_no_concurrent_call_fails_while_certificates_are_renewed_repeatedly(
     tmp_path: Path,
 ) -> None:
     authority = an_authority()
@@ -120,8 +120,8 @@ def test_many_calls_at_once_see_no_error_while_certificates_are_renewed_again_an
     assert asyncio.run(run()) > 50
 
 
-def test_half_a_renewal_is_not_used_and_said_once_and_the_whole_is(tmp_path: Path) -> None:
-    written, authority = Written(), an_authority()
+def test_an_incomplete_renewal_is_logged_once_and_not_used_until_it_is_complete(tmp_path: Path) -> None:
+    written, authority = WrittenLog(), an_authority()
 
     async def run() -> None:
         served = a_pod(tmp_path / "s", authority, "learner")
@@ -144,7 +144,7 @@ def test_half_a_renewal_is_not_used_and_said_once_and_the_whole_is(tmp_path: Pat
     assert "certificate renewed role=probe" in renewed
 
 
-def test_a_role_cannot_be_renewed_away_from_a_stream_but_ends_with_the_next_call(tmp_path: Path) -> None:
+def test_a_renewal_without_the_role_affects_the_next_call_and_not_a_running_stream(tmp_path: Path) -> None:
     authority = an_authority()
 
     async def run() -> str:
@@ -165,7 +165,7 @@ def test_a_role_cannot_be_renewed_away_from_a_stream_but_ends_with_the_next_call
 
 
 async def ask(stream: Any) -> bytes:
-    """One message to and fro."""
+    """Send one message, and return its response."""
     await stream.write(b"")
     return bytes(await asyncio.wait_for(stream.read(), 5))
 
@@ -175,7 +175,7 @@ def issued_by(authority: Authority, answer: bytes) -> bool:
 
 
 def shown_by(address: str, config: RpcConfig) -> int:
-    """Serial number of the certificate that a server shows to a new connection."""
+    """Return the serial number of the certificate that a server sends on a new connection."""
     assert config.tls is not None
     host, port = address.rsplit(":", 1)
     context = client_context(config.tls, check_name=True)
@@ -191,7 +191,7 @@ def current(pod: Mounted) -> int:
 
 
 def connections_to(address: str) -> int:
-    """Established TCP connections from this process's network to a port."""
+    """Return the number of established TCP connections to a port in this network namespace."""
     port = f":{int(address.rsplit(':', 1)[1]):04X}"
     rows = [row.split() for name in ("tcp", "tcp6") for row in _rows(name)]
     return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
@@ -202,7 +202,7 @@ def _rows(name: str) -> list[str]:
     return path.read_text().splitlines()[1:] if path.exists() else []
 
 
-async def wait_until(true: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110 (the kernel has no event for it)
+        while not condition():  # noqa: ASYNC110 (the kernel has no event for it)
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""A real server on port 0: health, errors as statuses, and calls that are tried again."""
+"""A real server on port 0: health, errors as statuses, and retried calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,7 +28,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Failing(FleetServicer):
-    """Raises what it is told to, in a unary call and in the middle of a stream."""
+    """Raises `error` in a unary call and in the middle of a stream."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -58,15 +58,15 @@ async def health(channel: grpc.aio.Channel) -> int:
     return int((await check).status)
 
 
-def test_a_new_channel_does_not_wait_out_the_pause_of_an_old_one_to_the_same_address() -> None:
-    """As when a server restarts on its port while another client of the process still tries to reach it."""
+def test_a_new_channel_does_not_share_the_backoff_of_an_old_one_to_the_same_address() -> None:
+    """A server restarts on its port while another client of this process is still in its backoff."""
 
     async def run() -> None:
         first = await start_server("127.0.0.1:0", lambda _: None, config=CONFIG)
         async with open_channel(first.address, CONFIG) as old:
             await health(old)
             await first.stop(grace=0)
-            for _ in range(3):  # the pause before it connects again grows
+            for _ in range(3):  # the backoff grows with each attempt
                 with pytest.raises(grpc.aio.AioRpcError):
                     await health(old)
                 await asyncio.sleep(0.3)
@@ -110,17 +110,17 @@ async def stream(stub: Any) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_an_error_of_a_servicer_becomes_its_status_with_its_words(
+def test_an_error_of_a_servicer_becomes_a_status_with_its_text(
     error: Exception, code: grpc.StatusCode, call: Callable[[Any], Awaitable[Any]]
 ) -> None:
     assert status_of(error, call) == (code, "no")
 
 
-def test_an_error_that_nobody_expected_is_not_a_status_to_act_on() -> None:
+def test_an_unexpected_error_becomes_the_status_unknown() -> None:
     assert status_of(ZeroDivisionError("bug"), unary)[0] is grpc.StatusCode.UNKNOWN
 
 
-def test_health_says_serving_only_after_it_was_set_and_not_while_stopping() -> None:
+def test_health_is_serving_only_after_it_was_set_and_before_the_stop() -> None:
     async def run() -> list[int]:
         async with serving(FleetServicer()) as (server, channel):
             seen = [await health(channel)]
@@ -132,7 +132,7 @@ def test_health_says_serving_only_after_it_was_set_and_not_while_stopping() -> N
     assert asyncio.run(run()) == [NOT_SERVING, SERVING, NOT_SERVING, SERVING]
 
 
-def test_a_message_over_the_limit_is_refused_and_one_below_it_arrives() -> None:
+def test_a_message_above_the_limit_is_refused_and_one_below_it_arrives() -> None:
     class Echo(FleetServicer):
         async def Join(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.LearnerMessage]:
             async for message in request_iterator:
@@ -156,7 +156,7 @@ def test_a_message_over_the_limit_is_refused_and_one_below_it_arrives() -> None:
 
 
 @pytest.mark.parametrize("received", [False, True], ids=["sent", "received"])
-def test_a_message_over_the_limit_is_not_sent_again(received: bool) -> None:
+def test_a_message_above_the_limit_is_not_retried(received: bool) -> None:
     calls: list[int] = []
 
     class Large(FleetServicer):
@@ -185,7 +185,7 @@ def test_a_message_over_the_limit_is_not_sent_again(received: bool) -> None:
     assert len(calls) == 1
 
 
-def test_the_address_of_every_service_is_named_where_one_is_not_set() -> None:
+def test_the_error_of_a_missing_address_names_its_key() -> None:
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:0 cannot be called: set .*teacher\.address"):
         open_channel("127.0.0.1:0", CONFIG)
 
@@ -218,7 +218,7 @@ def error_of(code: grpc.StatusCode) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, nothing, nothing, details=f"because {code.name}")
 
 
-def test_a_call_is_tried_again_after_a_passing_status() -> None:
+def test_a_call_is_retried_after_a_transient_status() -> None:
     flaky = Flaky(
         grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED
     )
@@ -230,35 +230,35 @@ def test_a_call_is_tried_again_after_a_passing_status() -> None:
     "code",
     [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION],
 )
-def test_a_status_that_will_not_pass_is_raised_at_once(code: grpc.StatusCode) -> None:
+def test_a_permanent_status_is_raised_at_once(code: grpc.StatusCode) -> None:
     flaky = Flaky(code)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         asyncio.run(call_with_retries("ask", flaky, give_up_after=10))
     assert (caught.value.code(), flaky.calls) == (code, 1)
 
 
-def test_trying_again_comes_to_an_end_that_says_what_and_why() -> None:
+def test_the_error_at_the_end_of_the_retries_names_the_call_and_the_reason() -> None:
     flaky = Flaky(*[grpc.StatusCode.UNAVAILABLE] * 1000)
     with pytest.raises(Unreachable, match=r"ask: gave up after 0.3 s: because UNAVAILABLE"):
         asyncio.run(asyncio.wait_for(call_with_retries("ask", flaky, give_up_after=0.3), 5))
     assert 2 <= flaky.calls <= 10
 
 
-def test_a_call_that_is_not_answered_gets_twice_the_time_after_every_two_attempts() -> None:
-    given: list[float] = []
+def test_the_deadline_of_a_call_doubles_after_every_two_attempts() -> None:
+    deadlines: list[float] = []
 
     async def ask(seconds: float) -> str:
-        given.append(seconds)
-        if len(given) < 8:
+        deadlines.append(seconds)
+        if len(deadlines) < 8:
             raise error_of(grpc.StatusCode.DEADLINE_EXCEEDED)
         return "answer"
 
     asking = call_with_growing_deadline("ask", ask, answer_seconds=2, longest_seconds=10, give_up_after=60)
     assert asyncio.run(asking) == "answer"
-    assert given == [2, 2, 4, 4, 8, 8, 10, 10]
+    assert deadlines == [2, 2, 4, 4, 8, 8, 10, 10]
 
 
-def test_a_server_that_comes_back_is_found_again() -> None:
+def test_a_channel_reconnects_to_a_server_that_restarts() -> None:
     async def run() -> int:
         async with serving(FleetServicer()) as (first, _):
             address = first.address

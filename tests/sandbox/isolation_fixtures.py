@@ -1,4 +1,4 @@
-"""Fixtures for tests of programs: without bubblewrap, and, where the chart is tested, once more inside it."""
+"""Fixtures for tests of programs: without bubblewrap and, with the marker `chart`, also inside it."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ def working_bubblewrap() -> None:
 
 
 @pytest.fixture(params=["bare", pytest.param("bubblewrap", marks=pytest.mark.chart)])
-def outer_wall(
+def outer_isolation(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Run the test with a PATH without `bwrap`, or with a working bubblewrap."""

@@ -1,4 +1,4 @@
-"""The processes below this one, for tests that look at them or kill them."""
+"""The descendants of a process, for tests that inspect or kill them."""
 
 import asyncio
 import os
@@ -16,10 +16,10 @@ def descendants(pid: int) -> list[int]:
     return below
 
 
-async def steady() -> list[int]:
+async def stable_descendants() -> list[int]:
     """Wait until the descendants of this process stay the same, and return them.
 
-    The supervisors of the trials have ended then.
+    By then the supervisors of finished programs have ended.
     """
     before: list[int] = []
     while before != (now := descendants(os.getpid())) or not now:

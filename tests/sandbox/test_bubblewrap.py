@@ -1,4 +1,4 @@
-"""bubblewrap around fork servers: what exists inside, what ends with the parent, and what holds if it
+"""Fork servers inside bubblewrap: the visible files, the end of the parent, and the fallback if bubblewrap
 fails."""
 
 import asyncio
@@ -154,7 +154,7 @@ def test_nothing_of_the_pod_exists_for_a_program(tmp_path: Path) -> None:
 
 
 @WORKING
-def test_a_server_has_namespaces_of_its_own_and_few_capabilities() -> None:
+def test_a_server_has_its_own_namespaces_and_few_capabilities() -> None:
     status, shared = of_a_server(status_and_shared_namespaces)
     assert shared == []
     assert status["NoNewPrivs"] == "1"
@@ -193,7 +193,7 @@ def test_the_inner_layers_are_active_inside_bubblewrap() -> None:
 
 
 @WORKING
-def test_files_that_are_removed_and_open_count_against_the_scratch_disk() -> None:
+def test_deleted_files_that_are_open_count_against_the_limit_of_the_scratch_disk() -> None:
     _, (fills, after) = ran(f"import os{FILLS}\nprint(len(kept) - 1)", "open('x', 'w').write('x'); print(1)")
     assert fills.stdout == f"No space left on device\n{bubblewrap.SCRATCH_DISKS * BOUNDS.scratch_mib}\n"
     assert after.stdout == "1\n"
@@ -207,7 +207,7 @@ def test_nothing_inside_bubblewrap_outlives_a_parent_that_is_killed(tmp_path: Pa
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"runs\n"
         for _ in range(1000):
-            if len(below := descendants(parent.pid)) >= 4:  # bwrap, the server, a supervisor, the program
+            if len(below := descendants(parent.pid)) >= 4:  # bwrap, server, supervisor and program
                 break
             time.sleep(0.01)
         assert len(below) >= 4
@@ -227,7 +227,7 @@ def test_nothing_inside_bubblewrap_outlives_a_parent_that_is_killed(tmp_path: Pa
         ("#!/bin/sh\n", "the trial program printed ''"),
     ],
 )
-def test_where_bubblewrap_fails_programs_run_without_it_and_the_report_has_the_reason(
+def test_if_bubblewrap_fails_programs_run_without_it_and_the_report_has_the_reason(
     script: str, reason: str, put_on_path: Callable[[str], None]
 ) -> None:
     put_on_path(script)

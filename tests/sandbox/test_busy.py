@@ -47,16 +47,16 @@ def runs(code: str, *, seconds: float, number: int, load: int = 1) -> list[RunRe
     return asyncio.run(play())
 
 
-def test_time_without_a_core_does_not_count() -> None:
+def test_time_without_a_core_does_not_count_against_the_deadline() -> None:
     code = "import time\ndef answer():\n while time.process_time() < 0.5: pass"
     (ran,) = runs(code, seconds=4, number=1, load=3)
     assert ran.end == "exited"
     assert 0.4 < ran.seconds < 0.7
 
 
-def test_a_program_of_many_threads_does_not_wait_for_itself() -> None:
+def test_waits_between_the_threads_of_a_program_count_against_its_deadline() -> None:
     assert ends(MANY_THREADS, seconds=SECONDS, number=1) == ["late"]
 
 
-def test_a_short_deadline_counts_from_when_the_program_begins() -> None:
+def test_a_short_deadline_starts_when_the_program_starts() -> None:
     assert ends("while True: pass", seconds=0.01, number=10) == ["late"] * 10

@@ -1,4 +1,4 @@
-"""Folders of fork servers: `sweep` removes those of ended owners, and never those of running ones."""
+"""`sweep` removes the folders of fork servers whose owner has ended, and no others."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ time.sleep(60)
 
 @pytest.fixture(autouse=True)
 def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a temporary folder of this test alone: other sandboxes run on this machine."""
+    """Use a separate temporary folder, because other sandboxes run on this machine."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
@@ -30,7 +30,7 @@ def test_a_folder_is_removed_after_its_owner_has_ended_and_not_before(tmp_path: 
         assert owner.stdout is not None
         path = Path(owner.stdout.readline().decode().strip())
         (path / "program-x" / "deep").mkdir(parents=True)
-        os.utime(path, (0, 0))  # the age of a folder does not count
+        os.utime(path, (0, 0))  # an old folder is kept if its owner runs
         assert (homes.sweep(), path.exists()) == (0, True)
         owner.kill()
     assert (homes.sweep(), path.exists()) == (1, False)

@@ -1,6 +1,6 @@
 """Faults of the machine: no memory, a full disk, a busy cgroup, too little capacity.
 
-No program fails by them.
+None of them counts as a failure of a program.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sandbox.processes import descendants, steady
+from sandbox.processes import descendants, stable_descendants
 from sandbox.started import started
 from slipstream.sandbox import cgroup
 from slipstream.sandbox.capacity import Capacity, Need, TooLittleCapacity, servers_for, threads_each
@@ -36,12 +36,14 @@ def test_a_program_that_the_kernel_kills_has_no_result() -> None:
 
     async def once() -> None:
         async with started(memory_mib=256) as sandbox:
-            before = await steady()
+            before = await stable_descendants()
             running = asyncio.create_task(
                 sandbox.run(Run(code="while True: pass", seconds=30.0, memory_mib=256))
             )
             await asyncio.sleep(1.0)
-            _, program = [pid for pid in descendants(os.getpid()) if pid not in before]  # and its supervisor
+            _, program = [
+                pid for pid in descendants(os.getpid()) if pid not in before
+            ]  # the other one is its supervisor
             os.kill(program, signal.SIGKILL)
             with pytest.raises(SandboxLost, match="has no memory left"):
                 await running
@@ -142,15 +144,15 @@ def test_a_run_during_which_the_cgroup_enforced_a_limit_is_doubtful(tmp_path: Pa
         (tmp_path / "pids.events").write_text("max 0\n")
         own = cgroup.Cgroups(pids=[tmp_path])
         async with started(bubblewrap="off", memory_mib=256, cgroups=own) as sandbox:
-            fine = await sandbox.run(Run(code="", seconds=5.0, memory_mib=256))
+            ordinary = await sandbox.run(Run(code="", seconds=5.0, memory_mib=256))
             sleeps = sandbox.run(Run(code="import time; time.sleep(1)", seconds=5.0, memory_mib=256))
             running = asyncio.create_task(sleeps)
             await asyncio.sleep(0.5)
             (tmp_path / "pids.events").write_text("max 1\n")
-            return fine.doubt, (await running).doubt
+            return ordinary.doubt, (await running).doubt
 
-    fine, doubtful = asyncio.run(once())
-    assert fine == ""
+    ordinary, doubtful = asyncio.run(once())
+    assert ordinary == ""
     assert "the kernel refused a process or killed one" in doubtful
 
 

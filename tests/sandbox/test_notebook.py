@@ -1,4 +1,4 @@
-"""Cells of a notebook in the sandbox: what the last one shows, and what the earlier ones leave to it."""
+"""Cells of a notebook in the sandbox: the output of the last cell, and the state from the earlier ones."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import pytest
 from sandbox.started import started
 from slipstream.sandbox.job import Run, RunResult
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 
 
 def results(*notebooks: list[str]) -> list[RunResult]:
@@ -42,7 +42,7 @@ def test_the_value_of_a_last_expression_is_shown_as_by_the_prompt() -> None:
     ]
 
 
-def test_a_cell_finds_what_the_earlier_cells_made_and_none_of_their_output() -> None:
+def test_a_cell_has_the_variables_of_earlier_cells_and_not_their_output() -> None:
     cells = [
         "import math, os\nprint('dropped')\nos.write(1, b'dropped')",
         "def area(r):\n    return math.pi * r\nopen('notes', 'w').write('left')",
@@ -52,12 +52,12 @@ def test_a_cell_finds_what_the_earlier_cells_made_and_none_of_their_output() -> 
     assert shown(cells) == ["6.28 left\n"]
 
 
-def test_a_notebook_starts_with_nothing_of_another_one() -> None:
+def test_a_notebook_has_no_state_of_another_notebook() -> None:
     first = ["x = 1\nopen('left', 'w').write('x')", "x"]
     assert shown(first, ["import os; print(os.listdir('.'), 'x' in dir())"]) == ["1\n", "[] False\n"]
 
 
-def test_a_traceback_is_shown_with_the_lines_of_its_cells_and_none_of_the_sandbox() -> None:
+def test_a_traceback_has_the_lines_of_the_cells_and_none_of_the_sandbox() -> None:
     (text,) = shown(["def f(x):\n    return 1 / x", "f(0)"])
     lines = [line for line in text.splitlines(keepends=True) if "^" not in line]
     assert "".join(lines) == (
@@ -70,17 +70,17 @@ def test_a_traceback_is_shown_with_the_lines_of_its_cells_and_none_of_the_sandbo
     )
 
 
-def test_a_cell_that_cannot_be_compiled_says_where() -> None:
+def test_a_syntax_error_is_shown_with_its_line() -> None:
     (result,) = results(["x ="])
     assert result.stdout == '  File "cell_1.py", line 1\n    x =\n       ^\nSyntaxError: invalid syntax\n'
     assert value(result)["raised"] == "SyntaxError"
 
 
-def test_exit_ends_its_cell_alone() -> None:
+def test_exit_ends_only_its_cell() -> None:
     assert shown(["x = 1\nexit()\nx = 2", "x"]) == ["1\n"]
 
 
-def test_standard_error_is_shown_between_the_output() -> None:
+def test_standard_error_is_shown_in_order_with_standard_output() -> None:
     assert shown(["import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')"]) == ["a\nb\nc\n"]
 
 
@@ -89,16 +89,16 @@ def test_a_process_that_ends_before_its_cell_has_no_value() -> None:
     assert (result.end, result.stdout, result.value) == ("exited", "1\n", None)
 
 
-def test_what_a_cell_prints_again_has_the_same_digest_also_where_it_is_random() -> None:
+def test_a_cell_that_is_run_again_has_the_same_digest_even_with_random_output() -> None:
     cells = ["import random\nprint(random.random(), {'a', 'b'}, [1].index(1))", "print(2)", "print(3)"]
-    whole = results(*(cells[: length + 1] for length in range(3)))
-    digests = [value(result)["digests"] for result in whole]
+    prefix_results = results(*(cells[: length + 1] for length in range(3)))
+    digests = [value(result)["digests"] for result in prefix_results]
     assert digests[1][:1] == digests[0]
     assert digests[2][:2] == digests[1]
     assert len({*digests[2]}) == 3
 
 
-def test_another_output_than_the_first_time_has_another_digest() -> None:
+def test_a_different_output_has_a_different_digest() -> None:
     cells = ["import time\nprint(time.time_ns())", "0"]
     first, second = (value(result)["digests"][0] for result in results(cells, cells))
     assert first != second

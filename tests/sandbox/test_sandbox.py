@@ -1,4 +1,4 @@
-"""The sandbox: its layers of isolation, what a lost server costs, and what one run leaves to the next."""
+"""The sandbox: its layers of isolation, the loss of a server, and the separation of runs."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ from slipstream.sandbox.job import Bounds, Run, bounds_to_json
 from slipstream.sandbox.server_process import SandboxLost
 from slipstream.telemetry.metrics import Metrics
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 POD_USER = 10001
 UNSHARE, CLONE = {"x86_64": (272, 56), "aarch64": (97, 220)}[os.uname().machine]
 
@@ -70,7 +70,7 @@ def test_a_lost_server_costs_one_run_and_is_replaced() -> None:
     asyncio.run(once())
 
 
-def test_a_program_finds_nothing_of_an_earlier_program() -> None:
+def test_a_program_sees_no_files_or_processes_of_an_earlier_one() -> None:
     async def once() -> None:
         async with started() as sandbox:
             await sandbox.run(run("open('left', 'w').write('x'); import math; math.pi = 3"))
@@ -86,7 +86,7 @@ def test_a_program_finds_nothing_of_an_earlier_program() -> None:
     asyncio.run(once())
 
 
-def test_a_scratch_folder_is_emptied_whatever_is_in_it(tmp_path: Path) -> None:
+def test_a_scratch_folder_with_links_closed_folders_and_long_paths_is_emptied(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("stays")
     folder = tmp_path / "scratch"
@@ -94,19 +94,19 @@ def test_a_scratch_folder_is_emptied_whatever_is_in_it(tmp_path: Path) -> None:
     (folder / "link").symlink_to(outside)
     (folder / "closed" / "in").mkdir(parents=True)
     (folder / "closed").chmod(0)
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(1500):  # deeper than a path may be long
-        os.mkdir("folder-of-twenty-chars", dir_fd=here)
-        here, above = os.open("folder-of-twenty-chars", os.O_RDONLY, dir_fd=here), here
-        os.close(above)
-    os.close(here)
+    current = os.open(folder, os.O_RDONLY)
+    for _ in range(1500):  # nested deeper than the longest path
+        os.mkdir("folder-of-twenty-chars", dir_fd=current)
+        current, parent = os.open("folder-of-twenty-chars", os.O_RDONLY, dir_fd=current), current
+        os.close(parent)
+    os.close(current)
     assert scratch.over(str(folder), max_bytes=1 << 30)
     scratch.clear(str(folder))
     assert list(folder.iterdir()) == []
     assert outside.read_text() == "stays"
 
 
-def test_a_filter_is_made_for_both_architectures_and_no_other() -> None:
+def test_a_seccomp_filter_exists_for_both_architectures_and_no_other() -> None:
     for machine in ("x86_64", "aarch64"):
         code = seccomp.program(machine)
         assert len(code) // 8 < 4096
@@ -206,7 +206,7 @@ def with_stricter_limits() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user of a pod")
-def test_a_stricter_limit_that_was_inherited_stays() -> None:
+def test_a_stricter_inherited_limit_is_kept() -> None:
     with server_as_pod(with_stricter_limits) as ask:
         assert {*VerifierConfig().isolation.require} <= set(ask()["active"])
         reads = "[__import__('resource').getrlimit(kind)[1] for kind in (7, 1, 0)]"

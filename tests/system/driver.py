@@ -1,4 +1,4 @@
-"""Drives `slipstream run` as a user would: a process, its output, its run directory."""
+"""Run `slipstream run` as a user does: a process, its output, and its run directory."""
 
 import json
 import os
@@ -33,7 +33,7 @@ SLIPSTREAM_RUN = (sys.executable, "-m", "slipstream.cli", "run")
 
 
 class Run:
-    """One `slipstream run`; every wait is bounded and shows the output when it fails."""
+    """A process of `slipstream run`; every wait has a limit, and its failure shows the output."""
 
     def __init__(
         self,
@@ -64,38 +64,38 @@ class Run:
 
     @property
     def run_dir(self) -> Path:
-        """The newest run directory."""
+        """Return the newest run directory."""
         return (self.directory / "runs" / "latest").resolve()
 
     def rows(self, event: str) -> list[dict[str, Any]]:
-        """The rows of one kind that the learner has written."""
+        """Return the rows of an event that the learner has written."""
         file = self.run_dir / "metrics.jsonl"
         if not file.exists():
             return []
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        found = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [row for row in found if row["event"] == event]
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [row for row in rows if row["event"] == event]
 
     def version(self) -> int:
-        """The version that the run has reached."""
+        """Return the policy version that the run has reached."""
         return max((row["version"] for row in self.rows("step")), default=0)
 
     def pod(self, name: str) -> dict[str, Any]:
-        """What a pod wrote when it was ready."""
+        """Return the content of the ready file of a pod."""
         state: dict[str, Any] = json.loads((self.run_dir / "pods" / f"{name}.json").read_text())
         return state
 
     def log(self, name: str) -> str:
-        """What a pod has logged."""
+        """Return the log of a pod."""
         return (self.run_dir / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
     def summary(self) -> dict[str, Any]:
-        """summary.json."""
-        found: dict[str, Any] = json.loads((self.run_dir / "summary.json").read_text())
-        return found
+        """Return the content of summary.json."""
+        summary: dict[str, Any] = json.loads((self.run_dir / "summary.json").read_text())
+        return summary
 
     def wait_until(self, what: str, condition: Callable[[], bool], *, seconds: float = 120) -> None:
-        """Wait for a condition while the run lives."""
+        """Wait for a condition. Errors: AssertionError if the run ends or the time is up."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert self.process.poll() is None, f"the run ended before {what}:\n{self.said()}"
@@ -103,20 +103,20 @@ class Run:
             time.sleep(0.05)
 
     def finish(self, *, seconds: float = 240) -> int:
-        """Wait for the end; returns the exit status."""
+        """Wait for the end of the run; return its exit status."""
         return self.process.wait(timeout=seconds)
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Send SIGINT, as Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
 
     def said(self) -> str:
-        """The end of what the run printed."""
+        """Return the end of the run's output."""
         return self.output.read_text()[-4000:]
 
     @contextmanager
-    def another_worker(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A rollout that nobody supervises, started by hand with addresses from the environment."""
+    def another_rollout(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a rollout outside of the run, which gets its addresses from the environment."""
         addresses = {
             f"SLIPSTREAM_{pod.upper()}_ADDRESS": self.pod(pod)["address"] for pod in ("replay", "learner")
         }
@@ -141,7 +141,7 @@ class Run:
 
 @contextmanager
 def running(directory: Path, *arguments: str, steps: int, base: str = BASE) -> Iterator[Run]:
-    """A run that is ended with the block, whatever happens in it."""
+    """Start a run, and stop it at the end of the context."""
     run = Run(directory, *arguments, steps=steps, base=base)
     try:
         yield run

@@ -1,4 +1,4 @@
-"""The whole circle as processes: real Redis, gRPC, learner and weight broadcast, with either engine."""
+"""Whole runs of real processes, with Redis, gRPC and weight broadcast; the engine is emulated or vLLM."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 EMULATED = ("rollout.engine=emulated", "rollout.emulated.median_seconds=0.1")
 VLLM = pytest.mark.vllm
 ENGINES = [pytest.param(EMULATED, id="emulated"), pytest.param((), id="vllm", marks=VLLM)]
-THE_REAL_ONE_LATER = [
+VLLM_IS_LONG = [
     pytest.param(EMULATED, id="emulated"),
     pytest.param((), id="vllm", marks=[VLLM, pytest.mark.long]),
 ]
@@ -27,7 +27,7 @@ def assert_closed(run: Run) -> None:
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for the state of a process, such as Z once it is dead; nothing when it is gone."""
+    """Return the kernel's letter for the state of a process, such as Z for a zombie; "" without a process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -35,7 +35,7 @@ def state_of(pid: int) -> str:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
+def test_a_run_trains_to_its_end_and_writes_all_documented_files(
     tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
     with running(tmp_path, *engine, steps=6) as run:
@@ -60,26 +60,26 @@ def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
 
 
 def test_a_run_trains_on_groups_drawn_by_verbalized_sampling(tmp_path: Path) -> None:
-    room = ("model.tiny.max_tokens=256", "learner.max_tokens_per_row=512")
-    asked = ("rollout.sampling=verbalized", "evaluation.sampling=verbalized")
-    with running(tmp_path, *EMULATED, *room, *asked, steps=2) as run:
+    lengths = ("model.tiny.max_tokens=256", "learner.max_tokens_per_row=512")
+    sampling = ("rollout.sampling=verbalized", "evaluation.sampling=verbalized")
+    with running(tmp_path, *EMULATED, *lengths, *sampling, steps=2) as run:
         assert run.finish() == 0, run.said()
     assert run.summary()["completions_trained"] == 2 * 8 * 4
     assert_closed(run)
     assert "prompt skipped" not in run.log("actor-0")
     sample = json.loads((run.run_dir / "samples.jsonl").read_text().splitlines()[-1])
     assert len(sample["tokens"]) == 24
-    assert sample["prompt_tokens"] > len(sample["prompt"]) + 100  # the instruction
+    assert sample["prompt_tokens"] > len(sample["prompt"]) + 100  # the prompt has an instruction
 
 
-@pytest.mark.parametrize("engine", THE_REAL_ONE_LATER)
-def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_killed(
+@pytest.mark.parametrize("engine", VLLM_IS_LONG)
+def test_a_second_rollout_joins_a_run_and_continues_when_the_first_is_killed(
     tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
-    unhurried = "learner.least_step_seconds=0.3"  # leaves the processor to the engine that starts
-    with running(tmp_path, *engine, unhurried, steps=100_000) as run:
+    slow_steps = "learner.least_step_seconds=0.3"  # leaves CPU time to the engine that starts
+    with running(tmp_path, *engine, slow_steps, steps=100_000) as run:
         run.wait_until("third step", lambda: run.version() >= 3)
-        with run.another_worker("second"):
+        with run.another_rollout("second"):
             run.wait_until("step with two workers", lambda: run.rows("step")[-1]["workers"] == 2, seconds=300)
             os.kill(run.pod("rollout-0")["pid"], signal.SIGKILL)
             killed_at = run.version()
@@ -90,16 +90,16 @@ def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_kille
     assert_closed(run)
 
 
-@pytest.mark.parametrize("engine", THE_REAL_ONE_LATER)
-def test_an_interrupted_run_stops_in_time_and_resumes_where_it_was(
+@pytest.mark.parametrize("engine", VLLM_IS_LONG)
+def test_an_interrupted_run_stops_in_time_and_resumes_at_the_same_step(
     tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
     with running(tmp_path, *engine, steps=100_000) as run:
         run.wait_until("seventh step", lambda: run.version() >= 7)
-        asked = time.monotonic()
+        interrupted_at = time.monotonic()
         run.interrupt()
         assert run.finish(seconds=STOP_SECONDS) == 0, run.said()
-        assert time.monotonic() - asked < STOP_SECONDS
+        assert time.monotonic() - interrupted_at < STOP_SECONDS
     assert_closed(run)
     stopped_at = run.version()
     first_dir = run.run_dir
@@ -129,14 +129,14 @@ def test_steps_that_a_killed_learner_lost_are_trained_again_from_the_same_groups
 
 
 @pytest.mark.long
-def test_two_workers_from_the_start(tmp_path: Path) -> None:
+def test_a_run_starts_with_two_rollouts(tmp_path: Path) -> None:
     with running(tmp_path, *EMULATED, "rollout.workers=2", steps=8) as run:
         assert run.finish() == 0, run.said()
     assert max(row["workers"] for row in run.rows("step")) == 2
     assert_closed(run)
 
 
-def test_replay_may_be_killed_in_the_middle_of_a_run(tmp_path: Path) -> None:
+def test_a_run_continues_after_replay_is_killed(tmp_path: Path) -> None:
     with running(tmp_path, *EMULATED, steps=20) as run:
         run.wait_until("fifth step", lambda: run.version() >= 5)
         os.kill(run.pod("replay")["pid"], signal.SIGKILL)
@@ -158,7 +158,7 @@ def test_no_process_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_every_live_shaping_at_once_neither_blocks_nor_loses_a_group(tmp_path: Path) -> None:
-    # The emulated engine is never right: each group lacks variance, and each prompt is soon far too hard.
+    # The emulated engine is never right, so no group has variance, and every prompt is soon too hard.
     rows = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(10, 34)]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     settings = (
@@ -176,4 +176,4 @@ def test_every_live_shaping_at_once_neither_blocks_nor_loses_a_group(tmp_path: P
     assert ledger["skipped"]["goldilocks"] > 0
     assert ledger["refills_exhausted"] >= 6 * 8
     sizes = {row["completions"] for row in run.rows("step")}
-    assert max(sizes) > 8 * 4  # groups of hard prompts grew beyond the usual 4
+    assert max(sizes) > 8 * 4  # groups of hard prompts grew beyond 4

@@ -1,4 +1,4 @@
-"""A whole run that learns from a teacher: every process is real but the engine."""
+"""A whole run that learns from a teacher, with the emulated engine."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from system.driver import running
 
 
 @pytest.mark.long
-def test_a_run_learns_from_a_teacher_that_is_killed_meanwhile(tmp_path: Path) -> None:
+def test_a_run_learns_from_a_teacher_that_is_killed_during_the_run(tmp_path: Path) -> None:
     teacher = tmp_path / "teacher"
     make_tiny_model(TinyModel(layers=1, width=32, heads=1, max_tokens=64), teacher, seed=7)
     settings = (

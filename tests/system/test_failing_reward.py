@@ -1,4 +1,4 @@
-"""A reward that fails on what the policy writes: the console says so at the first answer."""
+"""The console shows the first failure of a reward on a completion of the policy."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ REWARD = """
 def length(prompt, answer):
     return 1 / (len(answer.text) - 24) if answer.text and answer.text != prompt.answer else 0.0
 """
-"""Right for the demonstration and for an empty answer, which validation tries; not for 24 digits."""
+"""A reward that scores a demonstration and an empty answer, as validation tries, and fails at 24 digits."""
 
 
 def test_the_console_shows_the_first_failure_of_a_reward(

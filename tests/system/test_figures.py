@@ -1,4 +1,4 @@
-"""benchmarks/figures.py: every figure reaches its bounds, is about as old as its code, and is declared."""
+"""benchmarks/figures.py: every table of figures is declared, within its bounds, and recent enough."""
 
 import importlib
 import re
@@ -20,7 +20,7 @@ PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
 
 @pytest.fixture(scope="module")
 def part() -> Any:
-    """Imports a module that the benchmarks share."""
+    """Return a function that imports a module of the benchmarks."""
     return lambda name: importlib.import_module(f"benchmarks.{name}")
 
 
@@ -56,9 +56,7 @@ def test_a_table_is_not_much_older_than_the_code_that_it_measures(figures: Modul
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_table_lists_the_ratios_that_its_bounds_are_on_and_reaches_them(
-    figures: ModuleType, name: str
-) -> None:
+def test_a_table_has_the_ratios_of_its_bounds_and_is_within_them(figures: ModuleType, name: str) -> None:
     figure = named(figures, name)
     begin, end = figure.markers
     table = page_of(figure).partition(begin)[2].partition(end)[0]
@@ -71,24 +69,24 @@ def test_every_figure_is_tested(figures: ModuleType) -> None:
     assert tuple(figure.name for figure in figures.FIGURES if figure.quick is not None) == QUICK
 
 
-def test_every_figure_with_a_short_form_has_a_bound_on_it(figures: ModuleType) -> None:
+def test_every_figure_with_a_short_form_has_a_bound_for_it(figures: ModuleType) -> None:
     for figure in figures.FIGURES:
         loose = [b for b in figure.bounds if b.quick_least is not None or b.quick_most is not None]
         assert bool(loose) == (figure.quick is not None), figure.name
 
 
-def test_what_a_figure_measures_is_there(figures: ModuleType) -> None:
+def test_the_code_that_a_figure_measures_exists(figures: ModuleType) -> None:
     assert not [path for figure in figures.FIGURES for path in figure.code if not (ROOT / path).exists()]
 
 
-def test_every_place_for_a_figure_is_declared(figures: ModuleType) -> None:
+def test_every_marker_of_a_page_belongs_to_a_figure(figures: ModuleType) -> None:
     places = {
         (name, page) for page in PAGES for name in re.findall(r"<!-- figure: (\w+) -->", page.read_text())
     }
     assert places == {(figure.name, ROOT / figure.page) for figure in figures.FIGURES}
 
 
-def test_every_benchmark_that_the_pages_name_is_that_of_a_figure(figures: ModuleType) -> None:
+def test_every_benchmark_that_the_pages_name_belongs_to_a_figure(figures: ModuleType) -> None:
     modules = {name for page in PAGES for name in re.findall(r"benchmarks[./](\w+)", page.read_text())}
     assert len(modules) > 10
     assert modules - {"md", "html"} <= {"figures", *(figure.command[0] for figure in figures.FIGURES)}
@@ -99,7 +97,7 @@ def figure_of(figures: ModuleType, **changes: Any) -> Any:
     return figures.Figure(**{**settings, "bounds": (), **changes})
 
 
-def test_a_table_takes_the_place_of_the_last_with_commit_and_machine(figures: ModuleType) -> None:
+def test_a_new_table_replaces_the_old_one_with_commit_and_machine(figures: ModuleType) -> None:
     page = "before\n<!-- figure: one -->\nold\n<!-- end of figure: one -->\nafter"
     figure = figure_of(figures, fenced=True)
     written = figures.with_table(page, figure, "1 2", commit="abcdef1", where="2 cores")
@@ -122,7 +120,7 @@ def test_a_page_without_its_two_markers_is_refused(figures: ModuleType, page: st
         figures.commit_of(page.format(*figure.markers), figure)
 
 
-def test_a_full_run_names_the_commit_and_a_short_one_has_its_own_arguments(figures: ModuleType) -> None:
+def test_a_full_run_names_the_commit_and_a_short_run_has_its_own_arguments(figures: ModuleType) -> None:
     figure = figure_of(figures, quick=("--few",))
     module = ("-m", "benchmarks.x")
     assert figure.arguments(quick=False, commit="abcdef1") == [*module, "--to", "abcdef1"]
@@ -139,7 +137,7 @@ def test_a_full_run_names_the_commit_and_a_short_one_has_its_own_arguments(figur
         (1.4, True, "at least 1.5"),
     ],
 )
-def test_a_bound_is_loose_for_the_short_form(
+def test_the_bound_of_the_short_form_is_looser(
     figures: ModuleType, value: float, quick: bool, missed: str | None
 ) -> None:
     bound = figures.Bound(ratio="a / b", least=2.0, quick_least=1.5)
@@ -166,7 +164,7 @@ def test_a_printed_ratio_is_read_back(part: Any, capsys: pytest.CaptureFixture[s
     assert ratio.ratios_of(output) == values
 
 
-def test_a_missed_bound_leaves_the_page_as_it_was(
+def test_a_missed_bound_leaves_the_page_unchanged(
     figures: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "benchmarks").mkdir()
@@ -204,7 +202,7 @@ def commit(folder: Path, message: str) -> str:
 
 @pytest.fixture
 def history(tmp_path: Path) -> tuple[Path, list[str]]:
-    """A repository of five commits, the first and the fourth of which change `code`."""
+    """Create a repository of five commits; the first and the fourth change `code`."""
     folder = tmp_path / "whole"
     folder.mkdir()
     git(folder, "init", "-q")
@@ -225,7 +223,7 @@ def test_the_age_of_a_table_is_the_number_of_later_changes_of_its_code(
     assert figures.commits_behind(made[place][:7], ("code",), folder) == behind
 
 
-def test_age_is_not_known_in_a_shallow_clone_or_an_archive(
+def test_the_age_of_a_table_is_unknown_in_a_shallow_clone_or_an_archive(
     figures: ModuleType, history: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, made = history
@@ -242,7 +240,7 @@ def test_age_is_not_known_in_a_shallow_clone_or_an_archive(
             figures.commits_behind(made[0], ("code",), place)
 
 
-def test_a_commit_that_a_whole_history_lacks_is_an_error(
+def test_a_commit_that_a_complete_history_lacks_is_an_error(
     figures: ModuleType, history: tuple[Path, list[str]]
 ) -> None:
     with pytest.raises(ValueError, match="not in the history"):

@@ -1,4 +1,4 @@
-"""Three steps of a run with a tiny model of each family in docs/models.md, through the real engine."""
+"""Three steps of a run with a tiny model of each family in docs/models.md, on the real engine."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ CLOSE = 1e-4
 STEPS = 3
 SETTINGS = (
     "staleness={pipeline_depth: 0, max_staleness: 0}",
-    "rewards=[{name: format, pattern: '(?s).*[0-4].*'}]",  # a random model writes such a digit half the time
+    "rewards=[{name: format, pattern: '(?s).*[0-4].*'}]",  # half of random answers match
     "learner.learning_rate=0.01",
     "learner.samples_per_step=8",
     "evaluation={every_steps: 5, prompts: 2, samples_per_prompt: 1, reward: format}",
@@ -26,7 +26,7 @@ SETTINGS = (
 
 
 def largest_difference(model: Any, tokenizer: Any, samples: list[dict[str, Any]]) -> float:
-    """Between the engine's logprobs and those of transformers' own logits."""
+    """Return the largest difference between the logprobs of the engine and those of transformers."""
     largest = 0.0
     for sample in samples:
         prompt = tokenizer(sample["prompt"])["input_ids"]
@@ -59,7 +59,7 @@ def test_a_run_of_three_steps_trains_what_the_engine_sampled(tmp_path: Path, fam
     assert run.summary()["ledger_residual"] == 0
     rows = run.rows("step")
     assert [row["staleness_max"] for row in rows] == [0] * STEPS
-    # learner against engine at equal weights: those of the start, and those after each update
+    # the learner's logprobs against the engine's, with the initial weights and after each update
     mismatch = [(row["mean_log_ratio_sq"] ** 0.5, abs(row["max_ratio"] - 1)) for row in rows]
     print(f"{family}: root mean square and largest log ratio of each step {mismatch}")
     assert max(max(pair) for pair in mismatch) <= CLOSE
@@ -71,12 +71,12 @@ def test_a_run_of_three_steps_trains_what_the_engine_sampled(tmp_path: Path, fam
     assert largest_difference(model, tokenizer, first) <= CLOSE
 
 
-def test_a_model_that_claims_32k_positions_starts_on_the_default_cache_of_a_cpu(tmp_path: Path) -> None:
-    """A sequence of its whole context would take 0.31 GiB, and rollout.kv_cache_gib is 0.25."""
+def test_a_model_of_32k_positions_starts_with_the_default_cache_of_a_cpu(tmp_path: Path) -> None:
+    """A sequence of the full context would take 0.31 GiB, and rollout.kv_cache_gib is 0.25."""
     tiny = TinyModel(layers=10, max_tokens=32768)
     make_tiny_model(tiny, tmp_path / "model", seed=0)
     with running(tmp_path, *SETTINGS, f"model={{path: {tmp_path / 'model'}}}", steps=1) as run:
         assert run.finish(seconds=400) == 0, run.said()
     config = load_config([run.run_dir / "config.yaml"])
     assert config.rollout.kv_cache_gib == 0.25
-    assert config.rollout.context_tokens == 32  # `1+2=`, twice as long for prompts not seen, and 24 tokens
+    assert config.rollout.context_tokens == 32  # twice the 4 tokens of `1+2=`, and 24 sampled ones

@@ -1,4 +1,4 @@
-"""The whole circle as processes over mutual TLS, with the certificates of `slipstream certs`."""
+"""A whole run of real processes over mutual TLS, with the certificates of `slipstream certs`."""
 
 import asyncio
 import json
@@ -35,8 +35,8 @@ def tls_of(directory: Path, role: str) -> TlsConfig:
     return TlsConfig(**files, trust_domain=TRUST_DOMAIN)
 
 
-class Circle:
-    """Pods of one run; every wait is bounded and shows the logs when it fails."""
+class PodsOfOneRun:
+    """The pods of one run; every wait has a limit, and its failure shows the logs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -54,7 +54,7 @@ class Circle:
         ]
 
     def start(self, role: str, addresses: Mapping[str, str], *settings: str) -> str:
-        """Start a pod; returns its address once it is ready."""
+        """Start a pod, wait until it is ready, and return its address."""
         ready = self.directory / f"{role}.json"
         tls = [f"rpc.tls.{k}={v}" for k, v in tls_of(self.directory, role).model_dump(mode="json").items()]
         sets = [part for setting in (*self._settings, *tls, *settings) for part in ("--set", setting)]
@@ -81,10 +81,12 @@ class Circle:
         rows = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
         return sum(row["event"] == "step" for row in rows)
 
-    def wait_until(self, what: str, true: Callable[[], bool], *, but: Sequence[str] = ()) -> None:
+    def wait_until(
+        self, what: str, condition: Callable[[], bool], *, except_pods: Sequence[str] = ()
+    ) -> None:
         deadline = time.monotonic() + 120
-        while not true():
-            ended = [r for r, p in self.processes.items() if r not in but and p.poll() is not None]
+        while not condition():
+            ended = [r for r, p in self.processes.items() if r not in except_pods and p.poll() is not None]
             assert not ended, f"{ended} ended before: {what}\n{self.logs()}"
             assert time.monotonic() < deadline, f"not in time: {what}\n{self.logs()}"
             time.sleep(0.05)
@@ -95,8 +97,8 @@ class Circle:
 
 
 @contextmanager
-def circle(directory: Path) -> Iterator[Circle]:
-    made = Circle(directory)
+def circle(directory: Path) -> Iterator[PodsOfOneRun]:
+    made = PodsOfOneRun(directory)
     try:
         yield made
     finally:
@@ -105,8 +107,8 @@ def circle(directory: Path) -> Iterator[Circle]:
             process.wait(10)
 
 
-def asked(address: str, tls: TlsConfig | None, what: str) -> Any:
-    """The answer of replay or of the fleet."""
+def response_of(address: str, tls: TlsConfig | None, what: str) -> Any:
+    """Return the response of replay or of the learner."""
 
     async def ask() -> Any:
         async with open_channel(address, RpcConfig(tls=tls)) as channel:
@@ -129,14 +131,14 @@ def test_a_run_trains_over_mutual_tls_while_every_certificate_is_renewed(tmp_pat
         pods.start("rollout", addresses, "rollout.emulated.median_seconds=0.1")
         pods.start("actor", addresses)
         pods.wait_until("third step", lambda: pods.steps() >= 3)
-        policy = asked(addresses["learner"], tls_of(tmp_path, "probe"), "policy")
+        policy = response_of(addresses["learner"], tls_of(tmp_path, "probe"), "policy")
         assert [member.worker_id for member in policy.members] == ["rollout"]
         with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
-            asked(addresses["replay"], None, "stats")
+            response_of(addresses["replay"], None, "stats")
         assert main(certs) == 0
-        pods.wait_until("last step", lambda: pods.steps() == STEPS, but=["learner"])
+        pods.wait_until("last step", lambda: pods.steps() == STEPS, except_pods=["learner"])
         assert pods.processes["learner"].wait(60) == 0, pods.logs()
-        stats = asked(addresses["replay"], tls_of(tmp_path, "probe"), "stats")
+        stats = response_of(addresses["replay"], tls_of(tmp_path, "probe"), "stats")
         stopped = [pods.stop(role) for role in ("actor", "rollout", "verifier", "replay")]
         assert stopped == [0, 0, 0, 0], pods.logs()
     assert (stats.residual, stats.ledger.trained) == (0, STEPS * 8)

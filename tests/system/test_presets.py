@@ -1,4 +1,4 @@
-"""Every preset trains: five steps of the quickstart, real engine and all."""
+"""Every preset trains: five steps of the quickstart with the real engine."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from slipstream.algorithms import PRESETS
 ROOT = Path(__file__).resolve().parents[2]
 REFUSED = {"rspo": "rspo weighs by the shift of a router, and the tiny model is dense"}
 MIXTURE = ("model.tiny.experts=8", "warmup.steps=150", "learner.minibatches=2")
-"""What makes the quickstart's model a mixture of experts, for presets that need one."""
+"""The setting that makes the quickstart's model a mixture of experts, for presets that need one."""
 STEPS = 5
 SMALL = ("evaluation={every_steps: 0, prompts: 8, samples_per_prompt: 2}", f"learner.steps={STEPS}")
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.presets, pytest.mark.vllm]
 
 
 def quickstart(preset: str, runs: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """The first makes the cold start of the quickstart, unless it is in the cache already."""
+    """Run the quickstart with a preset; the first run makes the cold start, unless the cache has it."""
     settings = (f"algorithm.preset={preset}", f"runs_dir={runs}", *SMALL, *more)
     command = [sys.executable, "-m", "slipstream.cli", "run", "examples/addition.yaml", "--plain"]
     command += [part for setting in settings for part in ("--set", setting)]
@@ -41,7 +41,7 @@ def test_the_preset_trains_on_the_quickstart_s_model(preset: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("preset", sorted(REFUSED))
-def test_a_preset_that_the_model_cannot_have_is_refused_with_the_reason(preset: str, tmp_path: Path) -> None:
+def test_a_preset_that_does_not_fit_the_model_is_refused_with_the_reason(preset: str, tmp_path: Path) -> None:
     done = quickstart(preset, tmp_path)
     assert done.returncode == 2
     assert REFUSED[preset] in done.stderr

@@ -1,4 +1,4 @@
-"""The example with a pretrained model: its questions are fair, and a few steps train what was sampled."""
+"""The example with a pretrained model: its questions are balanced, and a few steps train what was sampled."""
 
 import importlib.util
 import json
@@ -22,7 +22,7 @@ STEPS = 3
 
 
 def script(name: str) -> ModuleType:
-    """A program of the example, as a module."""
+    """Import a program of the example as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / f"examples/smollm2/{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -31,7 +31,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def test_every_answer_is_equally_common_and_no_question_is_asked_twice(tmp_path: Path) -> None:
+def test_every_answer_is_equally_common_and_every_question_occurs_once(tmp_path: Path) -> None:
     script("questions").main(tmp_path)
     training, held_out = (
         [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
@@ -46,15 +46,15 @@ def test_every_answer_is_equally_common_and_no_question_is_asked_twice(tmp_path:
     assert max(Counter(row["answer"] for row in rows).values()) == 2
     hidden = {row["messages"][-1]["content"] for row in held_out}
     for row in rows:
-        (first, said), (second, also) = (row["messages"][:2], row["messages"][2:4])
+        (first, first_answer), (second, second_answer) = (row["messages"][:2], row["messages"][2:4])
         assert (
             not {first["content"], second["content"]} & hidden
-        )  # no held-out question is shown with its answer
-        assert row["answer"] not in (said["content"], also["content"])
+        )  # no prompt shows the answer of a held-out question
+        assert row["answer"] not in (first_answer["content"], second_answer["content"])
         assert ("before" in first["content"]) != ("before" in second["content"])
 
 
-def test_the_example_is_a_configuration_whose_files_its_programs_make() -> None:
+def test_the_programs_of_the_example_make_the_files_that_its_configuration_names() -> None:
     config = load_config([CONFIG])
     assert str(config.model.path) == "build/smollm2/model"
     data = config.data
@@ -94,7 +94,7 @@ def test_an_evaluation_without_numbers_is_an_error() -> None:
 
 
 def run_example(runs: Path, *flags: str, interrupt_after: int | None = None) -> str:
-    """Run the example for STEPS steps, or press Ctrl-C after so many; what it printed."""
+    """Run the example for STEPS steps, or interrupt it after some steps; return its output."""
     settings = (
         f"learner.steps={STEPS}",
         f"runs_dir={runs}",
@@ -125,24 +125,24 @@ def run_example(runs: Path, *flags: str, interrupt_after: int | None = None) -> 
 
 @pytest.mark.vllm
 @pytest.mark.long
-def test_the_example_trains_what_the_model_sampled_and_goes_on_after_ctrl_c(
+def test_the_example_trains_what_the_model_sampled_and_resumes_after_ctrl_c(
     tmp_path: Path,
 ) -> None:
     if not (MODEL / "config.json").is_file():
         pytest.skip("make example-smollm2 and make test-long make the model")
-    said = run_example(tmp_path, interrupt_after=1)
+    output = run_example(tmp_path, interrupt_after=1)
     state = next((tmp_path / "latest" / "checkpoints").glob("*/state.json"))
     written = sum(file.stat().st_size for file in state.parent.rglob("*"))
     assert written > 1.2 * 2**30, "weights and both moments of 135 M parameters, in float32"
-    assert "writing" in said
-    assert "interrupted at step" in said
+    assert "writing" in output
+    assert "interrupted at step" in output
     run_example(tmp_path, "--resume")
     run = tmp_path / "latest"
     assert json.loads((run / "summary.json").read_text())["ledger_residual"] == 0
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [row for row in rows if row["event"] == "step"]
     assert len(steps) == STEPS
-    assert max(row["mean_log_ratio_sq"] for row in steps) < 1e-8  # float32, before and after an update
+    assert max(row["mean_log_ratio_sq"] for row in steps) < 1e-8  # all in float32
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
     samples = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]

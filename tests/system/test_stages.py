@@ -1,4 +1,4 @@
-"""Stages through the real circle: with the emulated engine, whose answers are never right, and with vLLM."""
+"""Runs of stages: with the emulated engine, whose answers are never right, and with vLLM."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ SMALLER = {
 
 
 def shrunk(example: str, directory: Path, *more: dict[str, Any], only: int | None = None) -> Path:
-    """An example with its stages and far smaller numbers, on one-digit data that is learned in seconds."""
+    """Return an example with its stages, much smaller numbers, and one-digit data, learned in seconds."""
     tree = yaml.safe_load((EXAMPLES / example).read_text())
     one_digit = json.loads(
         json.dumps(tree).replace('"digits": 2', '"digits": 1').replace('"length": 4', '"length": 2')
@@ -45,7 +45,7 @@ def shrunk(example: str, directory: Path, *more: dict[str, Any], only: int | Non
 
 
 def run(config: Path) -> tuple[Path, list[dict[str, Any]]]:
-    """Run it to its end; its directory and the summaries of its stages."""
+    """Run a configuration to its end; return the run directory and the summaries of its stages."""
     command = (sys.executable, "-m", "slipstream.cli", "run", str(config), "--plain")
     cache = f"warmup={{steps: 0, cache_dir: {config.parent / 'cache'}}}"
     done = subprocess.run(
@@ -67,7 +67,7 @@ def assert_every_stage_changed_the_model(run_dir: Path) -> None:
     assert all(last[name].equal(models[-1][name]) for name in last)
 
 
-# The emulated engine answers at random and never ends an answer: every demonstration is better.
+# The emulated engine samples at random and never ends an answer: every demonstration is better.
 SPIN = {"name": "spin", "kind": "preference", "ranked_by": "demonstrations", "groups": 8}
 EMULATED = ("rollout.engine=emulated", "rollout.emulated.median_seconds=0.05", "rollout.max_new_tokens=8")
 
@@ -76,7 +76,7 @@ def stages_of(*stages: dict[str, Any]) -> str:
     return f"stages={json.dumps(stages)}"
 
 
-def test_rounds_train_on_their_groups_alone_and_the_ledger_closes(tmp_path: Path) -> None:
+def test_a_round_trains_only_on_its_groups_and_the_ledger_is_balanced(tmp_path: Path) -> None:
     with running(
         tmp_path, *EMULATED, stages_of(SPIN | {"rounds": 2}, SPIN | {"name": "more"}), steps=1
     ) as run:
@@ -92,14 +92,14 @@ def test_rounds_train_on_their_groups_alone_and_the_ledger_closes(tmp_path: Path
 
 
 @pytest.mark.long
-def test_a_stage_that_was_killed_goes_on_behind_its_last_round_and_loses_no_group(tmp_path: Path) -> None:
+def test_a_killed_stage_resumes_after_its_last_round_and_loses_no_group(tmp_path: Path) -> None:
     slow = (*EMULATED, "rollout.emulated.median_seconds=0.6", "rollout.max_groups=2")
     with running(tmp_path, *slow, stages_of(SPIN | {"rounds": 3}), steps=1) as run:
         metrics = run.run_dir / "stages" / "01_spin" / "metrics.jsonl"
         run.wait_until(
             "the first round", lambda: metrics.exists() and '"event": "step"' in metrics.read_text()
         )
-        time.sleep(1.5)  # into the second round
+        time.sleep(1.5)  # in the middle of the second round
         run.process.kill()
         run.process.wait()
     with running(tmp_path, *slow, stages_of(SPIN | {"rounds": 3}), "--resume", steps=1) as run:
@@ -118,7 +118,7 @@ def _lines(stage: Path, number: int) -> list[str]:
 
 @pytest.mark.vllm
 @pytest.mark.long
-def test_the_r1_recipe_runs_its_four_stages_to_the_end(tmp_path: Path) -> None:
+def test_the_r1_recipe_completes_its_four_stages(tmp_path: Path) -> None:
     run_dir, stages = run(shrunk("r1_recipe.yaml", tmp_path))
     assert [stage["kind"] for stage in stages] == ["supervised", "rl", "rejection_sampling", "rl"]
     assert_every_stage_changed_the_model(run_dir)
@@ -136,8 +136,8 @@ def test_the_r1_recipe_runs_its_four_stages_to_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.long
-def test_preference_rounds_and_a_distillation_run_to_their_end(tmp_path: Path) -> None:
-    # The teacher is the model that the cold start of this very run leaves.
+def test_preference_rounds_and_a_distillation_are_completed(tmp_path: Path) -> None:
+    # The teacher is the model of the cold start of this run.
     teacher = tmp_path / "teacher"
     config = shrunk("self_play.yaml", tmp_path, only=1)
     first, _ = run(config)

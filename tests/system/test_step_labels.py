@@ -1,4 +1,4 @@
-"""A stage that labels steps, through the real circle with the emulated engine."""
+"""A run of a stage that labels steps, with the emulated engine."""
 
 import json
 from pathlib import Path
@@ -31,15 +31,15 @@ def rows_of(stage: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_labels_are_those_of_the_seed_also_after_a_kill_and_no_finished_prompt_is_done_again(
+def test_after_a_kill_the_labels_are_those_of_the_seed_and_no_finished_prompt_is_sampled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_labels.py").write_text(REWARD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    whole.mkdir()
+    undisturbed, killed = tmp_path / "whole", tmp_path / "killed"
+    undisturbed.mkdir()
     killed.mkdir()
-    with running(whole, *SETTINGS, steps=1) as run:
+    with running(undisturbed, *SETTINGS, steps=1) as run:
         assert run.finish(seconds=400) == 0, run.said()
         assert "sampled 40 of 40 prompts" in run.said()
         expected = rows_of(run.run_dir / "stages" / "01_labels")

@@ -1,4 +1,4 @@
-"""A whole run whose rewards differ by step alone: every process is real but the engine."""
+"""A whole run, with the emulated engine, whose rewards differ only by step."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def even(prompt, answer):
     steps = (StepReward(value=first, text_end=half), StepReward(value=0.0, text_end=len(text)))
     return Verdict(value=1.0, steps=steps)
 """
-"""The same value for every answer; the scores of the first steps differ."""
+"""A reward with the same value for every answer, and different scores of the first step."""
 
 SETTINGS = (
     "rollout.engine=emulated",
@@ -32,7 +32,7 @@ SETTINGS = (
 
 @pytest.mark.long
 @pytest.mark.parametrize("supervision", ["process", "outcome"])
-def test_rewards_by_step_train_where_the_values_are_all_equal(
+def test_rewards_by_step_train_although_the_values_of_all_answers_are_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervision: str
 ) -> None:
     (tmp_path / "own_steps.py").write_text(REWARD)

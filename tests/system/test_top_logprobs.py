@@ -1,4 +1,4 @@
-"""A whole run whose objective reads the rollouts' likeliest tokens: every process is real but the engine."""
+"""A whole run, with the emulated engine, whose objective reads the likeliest tokens of rollouts."""
 
 import math
 from pathlib import Path
@@ -20,8 +20,8 @@ def test_a_run_masks_by_the_distance_over_the_top_tokens(tmp_path: Path) -> None
         rows = run.rows("step")
         assert [row["step"] for row in rows] == list(range(1, 7))
         assert all(math.isfinite(row["loss"]) for row in rows)
-        # the engine chooses among ten tokens alike, and the untrained policy among 99: about 0.9 apart, where
-        # the sampled token alone is 0.1 apart at most
+        # The engine samples uniformly from 10 tokens, the untrained policy from 99: the distance over the top
+        # tokens is about 0.9, and that of the sampled token alone at most 0.1.
         first = rows[0]
         assert first["out_of_band_fraction_low"] + first["out_of_band_fraction_high"] > 0.5
         assert run.rows("evaluation")

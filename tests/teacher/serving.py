@@ -1,5 +1,5 @@
-"""A teacher behind a gRPC server on a free port of loopback, and the logprobs of its model without our
-code."""
+"""A teacher behind a gRPC server on a free port of loopback, and the logprobs of its model computed without
+Slipstream."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Which weights have the same fingerprint: copies and other divisions into files; no other model."""
+"""Copies of a model and other divisions into files have the same fingerprint; other models do not."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def save(directory: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def trained_on(directory: Path) -> None:
-    """One weight of one tensor moves a little."""
+    """Change one weight of one tensor by a little."""
     tensors = tensors_of(directory)
     first = min(tensors)
     tensors[first].view(-1)[0] += 1e-3
@@ -89,7 +89,7 @@ def test_a_large_tensor_is_sampled_from_its_first_to_its_last_byte(
     assert (weights_fingerprint(directory) != before) == seen
 
 
-def test_weights_that_are_no_safetensors_count_as_bytes(directory: Path) -> None:
+def test_the_fingerprint_of_other_formats_covers_all_bytes(directory: Path) -> None:
     (directory / WEIGHTS).unlink()
     file = directory / "pytorch_model.bin"
     seen = set()

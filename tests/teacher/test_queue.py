@@ -20,7 +20,7 @@ def passage(tokens: int) -> Passage:
 
 
 class Model:
-    """Reads once `let` is set, and records its batches."""
+    """Waits for `let`, then reads; records its batches."""
 
     def __init__(self) -> None:
         self.let = threading.Event()
@@ -40,7 +40,7 @@ def queue_of(model: Model, *, capacity: int = 100, batch_tokens: int = 8, metric
 
 
 async def until_begun(queue: ReadingQueue, reading: "asyncio.Task[list[TeacherLogprobs]]") -> None:
-    """Let the loop pass the waiting passages to the model."""
+    """Wait until the queue has passed the waiting passages to the model."""
     for _ in range(5):
         await asyncio.sleep(0.01)
     assert not reading.done()
@@ -52,16 +52,16 @@ def test_waiting_passages_are_batched_as_far_as_they_fit() -> None:
         queue = queue_of(model, metrics=Metrics())
         working = asyncio.create_task(queue.work())
         first = asyncio.create_task(queue.read([passage(1)]))
-        await until_begun(queue, first)  # the model reads it, and the others wait
+        await until_begun(queue, first)  # the model reads the first, and the others wait
         requests = [[passage(n) for n in sizes] for sizes in ((3, 2), (3, 7), (20,))]
         rest = [asyncio.create_task(queue.read(passages)) for passages in requests]
         await asyncio.sleep(0)
         model.let.set()
-        found = [await task for task in (first, *rest)]
+        readings = [await task for task in (first, *rest)]
         working.cancel()
-        return [teacher.tokens for part in found for teacher in part], model.batches
+        return [teacher.tokens for part in readings for teacher in part], model.batches
 
-    # with the prompt 4 and 3 tokens are 8 padded ones, a third would make 12; 20 alone is more than fits
+    # Two passages padded to 4 tokens are 8 tokens, a third would make 12; one of 20 exceeds the limit alone.
     tokens, batches = asyncio.run(once())
     assert tokens == [1, 3, 2, 3, 7, 20]
     assert batches == [[1], [3, 2], [3], [7], [20]]
@@ -72,7 +72,9 @@ def test_a_full_queue_is_busy_with_a_retry_after_hint() -> None:
         model, metrics = Model(), Metrics()
         queue = queue_of(model, capacity=3, metrics=metrics)
         working = asyncio.create_task(queue.work())
-        large = asyncio.create_task(queue.read([passage(1)] * 5))  # a request alone is admitted
+        large = asyncio.create_task(
+            queue.read([passage(1)] * 5)
+        )  # an empty queue admits a request of any size
         await until_begun(queue, large)
         with pytest.raises(Busy, match=r"the queue holds 5 completions, and teacher\.queue is 3") as busy:
             await queue.read([passage(1)])
@@ -110,7 +112,7 @@ def test_passages_of_cancelled_callers_are_not_read() -> None:
     assert asyncio.run(once()) == [[1], [4], [4]]
 
 
-def test_a_model_that_fails_fails_its_batch_and_no_other() -> None:
+def test_an_error_of_the_model_fails_only_its_batch() -> None:
     async def once() -> int:
         model = Model()
         queue = queue_of(model, metrics=Metrics())
@@ -120,8 +122,8 @@ def test_a_model_that_fails_fails_its_batch_and_no_other() -> None:
         with pytest.raises(RuntimeError, match="out of memory"):
             await queue.read([passage(1), passage(2)])
         model.error = None
-        found = await queue.read([passage(3)])
+        reading = await queue.read([passage(3)])
         working.cancel()
-        return found[0].tokens
+        return reading[0].tokens
 
     assert asyncio.run(once()) == 3

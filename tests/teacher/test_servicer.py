@@ -1,4 +1,4 @@
-"""The Teacher service over real gRPC on a free port: answers, refusals, and the pod as a process."""
+"""The Teacher service over real gRPC on a free port: responses, refusals, and the pod as a process."""
 
 import asyncio
 import json
@@ -31,14 +31,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request(directory: Path, *completions: tuple[int, ...], **fields: Any) -> pb.ReadTokensRequest:
-    given = {
+    defaults = {
         "vocabulary": vocabulary_of(directory),
         "vocabulary_size": 100,
         "temperature": 1.0,
         "prompt_token_ids": (5, 6),
     }
     return pb.ReadTokensRequest(
-        **(given | fields), completions=[pb.TokenSequence(token_ids=tokens) for tokens in completions]
+        **(defaults | fields), completions=[pb.TokenSequence(token_ids=tokens) for tokens in completions]
     )
 
 
@@ -87,7 +87,7 @@ def test_unreadable_requests_are_refused_with_the_reason(
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_another_vocabulary_is_refused_whoever_is_larger(directory: Path, tmp_path: Path) -> None:
+def test_a_different_vocabulary_is_refused_whether_larger_or_smaller(directory: Path, tmp_path: Path) -> None:
     other = tiny_teacher(tmp_path / "other")
     tree = json.loads((other / "tokenizer.json").read_text(encoding="utf-8"))
     tree["model"]["vocab"] |= {"0": tree["model"]["vocab"]["1"], "1": tree["model"]["vocab"]["0"]}
@@ -96,7 +96,7 @@ def test_another_vocabulary_is_refused_whoever_is_larger(directory: Path, tmp_pa
         call(directory, request(other, (7,)))
 
 
-def test_a_full_queue_answers_with_a_retry_after_hint(directory: Path) -> None:
+def test_a_full_queue_responds_with_a_retry_after_hint(directory: Path) -> None:
     let = threading.Event()
 
     def slowly(passages: Sequence[Passage]) -> list[TeacherLogprobs]:
@@ -121,7 +121,7 @@ def test_a_full_queue_answers_with_a_retry_after_hint(directory: Path) -> None:
     assert asyncio.run(once()) >= 0.05
 
 
-def test_a_model_that_fails_is_named(directory: Path) -> None:
+def test_the_error_of_a_failed_model_names_the_model(directory: Path) -> None:
     def fail(passages: Sequence[Passage]) -> list[TeacherLogprobs]:
         raise RuntimeError("out of memory")
 
@@ -130,7 +130,7 @@ def test_a_model_that_fails_is_named(directory: Path) -> None:
     assert failed.value.code() is grpc.StatusCode.INTERNAL
 
 
-def test_the_pod_reads_and_exits_with_zero_on_sigterm(directory: Path, tmp_path: Path) -> None:
+def test_the_pod_serves_and_exits_with_0_on_sigterm(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(f"teacher: {{path: {directory}}}")
     ready = tmp_path / "ready.json"
     process = subprocess.Popen(
@@ -159,7 +159,9 @@ def test_the_pod_reads_and_exits_with_zero_on_sigterm(directory: Path, tmp_path:
     ("config", "status", "message"),
     [("{}", 2, "teacher.path is not set"), ("teacher: {path: /nowhere}", 1, "/nowhere")],
 )
-def test_a_pod_without_a_model_says_so(tmp_path: Path, config: str, status: int, message: str) -> None:
+def test_a_pod_without_a_model_ends_with_an_error(
+    tmp_path: Path, config: str, status: int, message: str
+) -> None:
     (tmp_path / "run.yaml").write_text(config)
     done = subprocess.run(
         [*POD, "--config", str(tmp_path / "run.yaml")],

@@ -37,7 +37,7 @@ def test_a_failure_is_logged_with_its_reason_without_settle() -> None:
     assert 'copying failed file=a error="ValueError: no good"' in written(_fails)
 
 
-def test_the_end_of_a_task_and_a_cancellation_are_no_failures() -> None:
+def test_the_end_of_a_task_and_a_cancellation_are_not_logged_as_failures() -> None:
     assert written(_ends) == ""
     assert written(_fails, cancel=True) == ""
 
@@ -118,7 +118,7 @@ def test_the_failure_of_an_unlogged_task_is_returned_by_end() -> None:
     assert (repr(failure), log) == ("ValueError('no good')", "")
 
 
-def test_a_failure_that_nobody_has_seen_is_logged_when_the_task_is_dropped() -> None:
+def test_an_unread_failure_is_logged_when_the_task_is_garbage_collected() -> None:
     async def drop(task: BackgroundTask[None]) -> None:
         await asyncio.sleep(0.3)
         await task.drop()
@@ -126,7 +126,7 @@ def test_a_failure_that_nobody_has_seen_is_logged_when_the_task_is_dropped() -> 
     assert 'warning p: copying failed error="ValueError: no good"' in unlogged(drop)[1]
 
 
-def test_a_shielded_task_goes_on_when_its_caller_is_cancelled_and_its_failure_is_logged() -> None:
+def test_a_shielded_task_continues_when_its_caller_is_cancelled_and_its_failure_is_logged() -> None:
     async def cancelled(task: BackgroundTask[None]) -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(task.settle_shielded(), 0.001)
@@ -135,7 +135,7 @@ def test_a_shielded_task_goes_on_when_its_caller_is_cancelled_and_its_failure_is
     assert 'warning p: copying failed error="ValueError: no good"' in unlogged(cancelled)[1]
 
 
-def test_the_wait_for_a_task_ends_with_an_event_or_after_the_seconds() -> None:
+def test_the_wait_for_a_task_ends_with_an_event_or_after_the_timeout() -> None:
     async def wait(task: BackgroundTask[None]) -> tuple[bool, bool, bool]:
         stop = asyncio.Event()
         nothing = await task.wait(stop, seconds=0.001)

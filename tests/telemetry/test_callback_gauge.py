@@ -1,4 +1,4 @@
-"""A callback gauge has the values of the moment of the scrape, all of them read together."""
+"""A callback gauge has the values at the time of the scrape, all of them read together."""
 
 import pytest
 from prometheus_client import generate_latest
@@ -9,7 +9,7 @@ def value(metrics: Metrics, state: str) -> float | None:
     return metrics.registry.get_sample_value("slipstream_worker_state", {"state": state})
 
 
-def test_a_callback_gauge_has_the_values_of_the_moment_of_the_scrape() -> None:
+def test_a_callback_gauge_has_the_values_at_the_time_of_the_scrape() -> None:
     now = {"a": 1.0, "b": 0.0}
     metrics = Metrics()
     metrics.follow("worker_state", lambda: now)

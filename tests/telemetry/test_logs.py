@@ -1,4 +1,4 @@
-"""One structured line an event."""
+"""The log has one structured line for each event."""
 
 import io
 import re
@@ -12,7 +12,7 @@ def written(**values: object) -> str:
     return stream.getvalue()
 
 
-def test_a_line_is_time_level_pod_event_and_pairs() -> None:
+def test_a_line_has_time_level_pod_event_and_pairs() -> None:
     line = written(step=3, reward=0.123456, worker="w-1")
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info    learner: step step=3 reward=0.1235 worker=w-1\n",
@@ -20,7 +20,7 @@ def test_a_line_is_time_level_pod_event_and_pairs() -> None:
     )
 
 
-def test_what_has_spaces_quotes_or_lines_stays_one_quoted_value_on_one_line() -> None:
+def test_a_value_with_spaces_quotes_or_lines_is_one_quoted_value_on_one_line() -> None:
     line = written(error='lost "w 1"\nat once', empty="", path="café → x")
     assert line.count("\n") == 1
     assert r'error="lost \"w 1\"\nat once" empty="" path="café → x"' in line
@@ -30,7 +30,7 @@ def test_an_event_without_values_ends_without_a_space() -> None:
     assert written().endswith("learner: step\n")
 
 
-def test_below_the_level_nothing_is_written() -> None:
+def test_events_below_the_level_are_not_written() -> None:
     for least, level in enumerate(LEVELS):
         stream = io.StringIO()
         log = Log(pod="p", level=level, stream=stream)
@@ -39,7 +39,7 @@ def test_below_the_level_nothing_is_written() -> None:
         assert [line.split()[1] for line in stream.getvalue().splitlines()] == list(LEVELS[least:])
 
 
-def test_what_was_written_is_read_back() -> None:
+def test_a_written_line_is_read_back() -> None:
     values = {"prompt": "file/3", "detail": 'a "b"\nc = d', "empty": "", "count": "3", "odd": "x=y"}
     stream = io.StringIO()
     Log(pod="rollout-0", stream=stream).warning("reward failed", **values)
@@ -51,7 +51,7 @@ def test_what_was_written_is_read_back() -> None:
     assert event.values == values
 
 
-def test_lines_of_others_are_no_events() -> None:
+def test_lines_of_other_programs_are_no_events() -> None:
     assert read_event("Traceback (most recent call last):") is None
     assert read_event('{"step": 1}') is None
     assert read_event("") is None

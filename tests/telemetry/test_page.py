@@ -33,7 +33,7 @@ def test_the_page_is_served_over_http_and_a_port_in_use_is_named() -> None:
         serve_page(Metrics(), Health(), host="127.0.0.1", port=port)
 
 
-def test_it_listens_on_ipv6_too() -> None:
+def test_the_page_is_served_on_ipv6_too() -> None:
     port = serve_page(Metrics(), Health(), host="::1", port=0)
     with urlopen(f"http://[::1]:{port}/livez", timeout=5) as response:
         assert response.status == 200
@@ -58,7 +58,7 @@ def test_readiness_follows_what_the_pod_needs_and_ends_with_the_stop() -> None:
     assert ask(port, "/livez")[0] == 200
 
 
-def test_a_loop_that_stands_still_is_not_live_and_one_that_loads_is() -> None:
+def test_a_blocked_event_loop_is_not_live_and_a_loading_pod_is() -> None:
     now = [0.0]
     health = Health(clock=lambda: now[0])
     now[0] = 10 * STALL_SECONDS
@@ -72,6 +72,6 @@ def test_a_loop_that_stands_still_is_not_live_and_one_that_loads_is() -> None:
     assert health.live
 
 
-def test_another_path_is_not_found_and_says_what_there_is() -> None:
-    status, said = ask(serve(Health()), "/health")
-    assert (status, said) == (404, "no /health: /metrics, /startupz, /livez, /readyz\n")
+def test_an_unknown_path_is_404_with_the_list_of_paths() -> None:
+    status, body = ask(serve(Health()), "/health")
+    assert (status, body) == (404, "no /health: /metrics, /startupz, /livez, /readyz\n")

@@ -1,4 +1,4 @@
-"""A page that was written by our metrics is read back as it was meant."""
+"""A metrics page is parsed back into the values that were set."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_a_metric_that_was_never_set_has_no_value() -> None:
     assert page.histogram("staleness_versions") is None
 
 
-def test_quantiles_are_bounds_of_buckets() -> None:
+def test_a_quantile_is_the_bound_of_a_bucket() -> None:
     metrics = Metrics()
     metrics.observe_counts("staleness_versions", {0: 50, 1: 49, 100: 1})
     ages = page_of(metrics).histogram("staleness_versions")
@@ -37,7 +37,7 @@ def test_quantiles_are_bounds_of_buckets() -> None:
     assert [ages.quantile(share) for share in (0.5, 0.51, 0.99, 1.0)] == [0, 1, 1, math.inf]
 
 
-def test_nothing_observed_has_no_quantile() -> None:
+def test_an_empty_histogram_has_no_quantile() -> None:
     empty = Buckets(cumulative=((1.0, 0.0), (math.inf, 0.0)), sum=0.0)
     assert math.isnan(empty.quantile(0.5))
     assert empty.mean == 0

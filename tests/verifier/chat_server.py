@@ -1,4 +1,4 @@
-"""An endpoint that speaks OpenAI's chat protocol over real HTTP, and answers as it was told."""
+"""An endpoint with OpenAI's chat protocol over real HTTP, and with scripted replies."""
 
 import json
 import ssl
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """One answer of the endpoint: a status, and the text of the judge or a whole body."""
+    """A reply of the endpoint: a status, and the text of the judge or a complete body."""
 
     text: str = ""
     status: int = 200
@@ -25,7 +25,7 @@ class Reply:
 
 @dataclass(kw_only=True)
 class Chat:
-    """What came, and at most how many at the same time."""
+    """The received requests, and the largest number of concurrent ones."""
 
     url: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Chat:
 def chat_server(
     answer: Callable[[int], Reply], *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> Iterator[Chat]:
-    """`answer` makes the reply to request number 0, 1, …; with `tls` it speaks https."""
+    """Start the endpoint, with HTTPS if `tls` is given; `answer` returns the reply to request 0, 1, …"""
     chat, lock = Chat(), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ def chat_server(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True

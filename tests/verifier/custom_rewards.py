@@ -1,4 +1,4 @@
-"""Rewards as a user may write them, good and bad, for the tests of the pool."""
+"""Valid and faulty rewards, as a user may write them, for the tests of the pool."""
 
 import os
 import signal
@@ -13,12 +13,12 @@ from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, inv
 
 
 def length(prompt: Prompt, answer: Answer, *, per: float = 1.0) -> float:
-    """How long the answer is."""
+    """Score the length of the answer."""
     return len(answer.text) / per
 
 
 def said(prompt: Prompt, answer: Answer) -> object:
-    """Whatever the answer names."""
+    """Return the result that the answer names."""
     results: dict[str, object] = {
         "true": True,
         "half": 0.5,
@@ -36,23 +36,23 @@ def said(prompt: Prompt, answer: Answer) -> object:
 
 
 def group_ranks(prompt: Prompt, answers: Sequence[Answer], *, best: float = 1.0) -> list[float]:
-    """The longest gets `best`, the others nothing."""
+    """Score the longest answer with `best`, and the others with 0."""
     longest = max(answers, key=lambda answer: len(answer.text))
     return [best if answer is longest else 0.0 for answer in answers]
 
 
 def one_short(prompt: Prompt, answers: Sequence[Answer]) -> list[float]:
-    """One score too few."""
+    """Return one score too few."""
     return [0.0] * (len(answers) - 1)
 
 
 def whose_process(prompt: Prompt, answer: Answer) -> int:
-    """The process that judges."""
+    """Return the id of the process that scores."""
     return os.getpid()
 
 
 def misbehaves(prompt: Prompt, answer: Answer) -> float:
-    """Does what the answer says."""
+    """Do what the answer says."""
     match answer.text.split(" ", 1):
         case ["spin"]:
             while True:

@@ -1,4 +1,4 @@
-"""Hostile answers to one prompt, each another text, so that no cache knows it; for many rewards at once."""
+"""Hostile answers to one prompt for many rewards; all texts differ, so that none is in the cache."""
 
 import json
 import random
@@ -29,7 +29,7 @@ verifier: {workers: 2, cache_entries: 256, worker_memory_mib: 512}
 """
 NEVER_RIGHT = ("exact_match", "numeric_match", "boxed", "math", "code_tests", "found", "json_schema")
 MAY_FAIL = "own"
-"""A user's function that is late or raises is an error; of the rewards of the house no answer is."""
+"""Rewards whose answers may be errors: those of a user's function. Built-in rewards have no errors."""
 PROMPT = types.Prompt(
     prompt_id="p",
     task="t",
@@ -103,12 +103,12 @@ LARGE = (
     " " * 1_000_000 + "4",
 )
 DEADLY = ("exit", "crash", "spin", "sleep", "x" * 60_000, '["' + "a" * 60 + '", "' + "a" * 70 + '"]')
-"""Of these a child dies, or a search takes for ever."""
+"""Answers that kill a child process, or whose search never ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A source of answers, and its share."""
+    """A source of answers, and its share of all answers."""
 
     name: str
     share: float
@@ -116,7 +116,7 @@ class Kind:
 
 
 def program(code: str, number: int) -> str:
-    """A program as an answer of its own."""
+    """Return a program as a unique answer."""
     return f"```python\n{code}\n# {number}\n```"
 
 
@@ -157,6 +157,6 @@ KINDS = (
 
 
 def answers(chance: random.Random, number: int, *, start: int) -> list[tuple[str, str]]:
-    """The kinds and texts of so many hostile answers."""
+    """Return the kinds and texts of `number` hostile answers."""
     kinds = chance.choices(KINDS, weights=[kind.share for kind in KINDS], k=number)
     return [(kind.name, kind.make(chance, start + place)) for place, kind in enumerate(kinds)]

@@ -1,4 +1,4 @@
-"""A verifier in a process of its own that runs programs: `program_server.py PORT`, until it is killed."""
+"""A verifier that runs programs, as a process: `program_server.py PORT` runs until it is killed."""
 
 import asyncio
 import sys

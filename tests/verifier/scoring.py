@@ -1,4 +1,4 @@
-"""What the tests of the verifier share: a scorer with its metrics and its log, and single answers."""
+"""A scorer with its metrics and its log, and single answers, for the tests of the verifier."""
 
 import asyncio
 import io
@@ -48,17 +48,17 @@ class Bench:
         await self.resources.close()
 
     def sample(self, name: str, **labels: str) -> float | None:
-        """The value of a metric, without the prefix of its name."""
+        """Return the value of a metric; `name` lacks the common prefix."""
         return self.metrics.registry.get_sample_value(f"slipstream_{name}", labels)
 
 
 def answer(text: str, finish: FinishReason = FinishReason.STOP) -> Answer:
-    """An answer of one token."""
+    """Return an answer of one token."""
     return Answer(text=text, tokens=1, finish_reason=finish)
 
 
 def scores(config: RewardSection, prompt: Prompt, *answers: Answer) -> list[Component]:
-    """The component of each answer of one group, by one reward of a configuration."""
+    """Score the answers of a group with one configured reward, and return their components."""
 
     async def once() -> list[Component]:
         async with Bench([config]) as bench:

@@ -1,4 +1,4 @@
-"""AdmissionQueue for answers that nobody waits for any more: they are work, and keep their places."""
+"""Answers of callers that gave up keep their slots in the admission queue until they are scored."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,16 +21,16 @@ PROMPT = Prompt(prompt_id="p1", task="t", text="?", answer="2")
 
 
 class Slow:
-    """A verifier with a reward that remembers its verdicts, and gives none before it is let go."""
+    """A verifier with a cached reward that returns no verdict before `released` is set."""
 
     def __init__(self, *, queue: int) -> None:
         self.metrics, log = Metrics(), Log(pod="verifier", level="error")
         self.released = asyncio.Event()
-        self.asked: list[str] = []
-        made = Resources.make(VerifierConfig(queue=queue), metrics=self.metrics, log=log)
-        cache = made.reward_cache(FormatConfig(name="slow", pattern="x"), reads=lambda _: ())
+        self.scored_texts: list[str] = []
+        resources = Resources.make(VerifierConfig(queue=queue), metrics=self.metrics, log=log)
+        cache = resources.reward_cache(FormatConfig(name="slow", pattern="x"), reads=lambda _: ())
         rewards = {"strict": EachAnswer(_strict), "slow": Concurrently(self._judge, cache=cache)}
-        self.scorer = Scorer(rewards, queue=made.queue, metrics=self.metrics, log=log)
+        self.scorer = Scorer(rewards, queue=resources.queue, metrics=self.metrics, log=log)
 
     def score(self, *texts: str, prompt: Prompt = PROMPT) -> Coroutine[None, None, Vectors]:
         return self.scorer.score(prompt, [answer(text) for text in texts])
@@ -42,19 +42,19 @@ class Slow:
     def waiting(self) -> float | None:
         return self.metrics.registry.get_sample_value("slipstream_answers_waiting")
 
-    async def _judge(self, prompt: Prompt, given: Answer) -> Verdict:
-        self.asked.append(given.text)
+    async def _judge(self, prompt: Prompt, scored_answer: Answer) -> Verdict:
+        self.scored_texts.append(scored_answer.text)
         await self.released.wait()
         return Verdict(value=1.0)
 
 
-def _strict(prompt: Prompt, given: Answer) -> Verdict:
+def _strict(prompt: Prompt, scored_answer: Answer) -> Verdict:
     if not prompt.answer:
         raise UnusableGroundTruth("no answer")
     return Verdict(value=1.0)
 
 
-def test_what_a_caller_that_gave_up_left_behind_keeps_its_places_until_it_is_judged() -> None:
+def test_answers_of_a_caller_that_gave_up_keep_their_slots_until_they_are_scored() -> None:
     async def play() -> None:
         slow = Slow(queue=4)
         await slow.give_up("a", "b", "c")
@@ -65,12 +65,12 @@ def test_what_a_caller_that_gave_up_left_behind_keeps_its_places_until_it_is_jud
         await asyncio.sleep(0.01)
         assert slow.waiting() == 0
         await slow.score("a", "b", "d", "e")
-        assert slow.asked == ["a", "b", "c", "d", "e"]
+        assert slow.scored_texts == ["a", "b", "c", "d", "e"]
 
     asyncio.run(play())
 
 
-def test_callers_that_give_up_one_after_the_other_leave_no_more_than_the_queue() -> None:
+def test_callers_that_give_up_in_turn_leave_no_more_answers_than_the_queue_holds() -> None:
     async def play() -> None:
         slow, refused = Slow(queue=16), 0
         for number in range(40):
@@ -78,7 +78,7 @@ def test_callers_that_give_up_one_after_the_other_leave_no_more_than_the_queue()
                 await slow.give_up(*(f"{number} {place}" for place in range(8)))
             except Busy:
                 refused += 1
-        assert (len(slow.asked), slow.waiting(), refused) == (16, 16, 38)
+        assert (len(slow.scored_texts), slow.waiting(), refused) == (16, 16, 38)
         slow.released.set()
         await asyncio.sleep(0.01)
         assert slow.waiting() == 0
@@ -86,7 +86,7 @@ def test_callers_that_give_up_one_after_the_other_leave_no_more_than_the_queue()
     asyncio.run(play())
 
 
-def test_one_answer_that_two_callers_left_behind_has_one_place() -> None:
+def test_one_answer_of_two_callers_that_gave_up_has_one_slot() -> None:
     async def play() -> None:
         slow = Slow(queue=16)
         await asyncio.gather(slow.give_up("a"), slow.give_up("a"))
@@ -95,14 +95,14 @@ def test_one_answer_that_two_callers_left_behind_has_one_place() -> None:
     asyncio.run(play())
 
 
-def test_what_other_rewards_make_of_a_prompt_that_one_refuses_keeps_its_places() -> None:
+def test_answers_keep_their_slots_for_other_rewards_if_one_refuses_the_prompt() -> None:
     async def play() -> None:
         slow = Slow(queue=2)
         for text in "ab":
             with pytest.raises(UnusableGroundTruth):
                 await slow.score(text, prompt=replace(PROMPT, answer=""))
         await asyncio.sleep(0.01)
-        assert (slow.waiting(), slow.asked) == (2, ["a", "b"])
+        assert (slow.waiting(), slow.scored_texts) == (2, ["a", "b"])
         with pytest.raises(Busy):
             await slow.score("c")
 

@@ -35,7 +35,7 @@ def reward(config: RewardSection, truth: str, text: str) -> Reward:
     return component
 
 
-def test_a_reward_that_takes_an_answer_out_says_which_and_no_other_does() -> None:
+def test_a_reward_that_extracts_an_answer_returns_it_and_other_rewards_do_not() -> None:
     wrong = reward(numeric(extract="boxed"), "4", r"so \boxed{3} is it")
     assert (wrong.value, wrong.answer) == (0.0, "3")
     assert reward(numeric(extract="answer_tag"), "4", "<answer> 4.0 </answer>").answer == " 4.0 "
@@ -62,24 +62,24 @@ def numeric(**arguments: Any) -> NumericMatchConfig:
         ("0", "-0.0"),
     ],
 )
-def test_one_number_in_two_writings_is_a_match(truth: str, right: str) -> None:
+def test_two_notations_of_one_number_match(truth: str, right: str) -> None:
     assert reward(numeric(), truth, right).value == 1
 
 
 @pytest.mark.parametrize("wrong", ["147", "46.0000001", "-46", "45%", "4.6e2", "23"])
-def test_another_number_is_no_match(wrong: str) -> None:
+def test_a_different_number_does_not_match(wrong: str) -> None:
     assert (reward(numeric(), "46", wrong).value, reward(numeric(), "46", wrong).outcome) == (0, SCORE)
 
 
 @pytest.mark.parametrize(
     "text", ["it is 46", "46 47", "4 6", "1,23", "0,046", "46 apples", "1/0", "٤٦", "０46", *HOSTILE]
 )
-def test_what_is_not_one_number_is_invalid_and_never_a_match_by_a_part(text: str) -> None:
-    given = reward(numeric(), "46", text)
-    assert (given.value, given.outcome) == (0, INVALID)
+def test_a_text_that_is_not_exactly_one_number_is_invalid(text: str) -> None:
+    component = reward(numeric(), "46", text)
+    assert (component.value, component.outcome) == (0, INVALID)
 
 
-def test_a_tolerance_holds_at_its_edge_and_not_beyond() -> None:
+def test_a_tolerance_includes_its_limit() -> None:
     absolute, relative = numeric(absolute_tolerance=0.5), numeric(relative_tolerance=0.25)
     assert [g.value for g in scores(absolute, prompt("10"), *map(answer, ("10.5", "10.51", "9.5")))] == [
         1,
@@ -99,7 +99,7 @@ def test_percent_is_either_number_unless_only_the_fraction_is_allowed() -> None:
 @pytest.mark.parametrize(
     "text", [r"20\%", r"$20\%$", r"\(20\%\)", r"20\,\%", r"20\text{%}", r"20\%.", "20 percent", "20 %", "1/5"]
 )
-def test_a_percentage_is_read_in_every_way_that_latex_writes_it(text: str) -> None:
+def test_a_percentage_is_parsed_in_every_notation_of_latex(text: str) -> None:
     assert reward(numeric(), r"20\%", text).value == 1
     assert reward(numeric(), "0.2", text).value == 1
 
@@ -118,26 +118,26 @@ def test_the_last_answer_that_is_marked_counts(config: RewardSection, text: str,
 
 
 @pytest.mark.parametrize("text", ["0.5", r"\boxed{0.5", r"\boxed{0.5} \boxed{", *HOSTILE])
-def test_no_marked_answer_is_an_invalid_one(text: str) -> None:
+def test_a_text_without_a_marked_answer_is_invalid(text: str) -> None:
     assert reward(numeric(extract="boxed"), "0.5", text).outcome is INVALID
 
 
-def test_a_search_that_would_take_for_ever_is_an_invalid_answer_and_soon_given_up() -> None:
+def test_a_search_without_an_end_is_stopped_soon_and_the_answer_is_invalid() -> None:
     started = time.monotonic()
-    given = reward(numeric(extract="pattern", extract_pattern="(a|a)+b"), "1", "a" * 5_000)
-    assert given.outcome is not SCORE
+    component = reward(numeric(extract="pattern", extract_pattern="(a|a)+b"), "1", "a" * 5_000)
+    assert component.outcome is not SCORE
     assert time.monotonic() - started < 5
 
 
-def test_a_pattern_that_is_none_is_a_configuration_error() -> None:
+def test_an_invalid_pattern_of_an_answer_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match="extract_pattern: not a usable regular expression"):
         Bench([numeric(extract="pattern", extract_pattern="(")])
 
 
-def test_exact_match_can_overlook_case_and_spaces() -> None:
+def test_exact_match_can_ignore_case_and_spaces() -> None:
     loose = ExactMatchConfig(name="exact_match", ignore_case=True, ignore_spaces=True)
-    given = scores(loose, prompt("New York"), *map(answer, ("new  york", "NewYork", "York")))
-    assert [g.value for g in given] == [1, 1, 0]
+    components = scores(loose, prompt("New York"), *map(answer, ("new  york", "NewYork", "York")))
+    assert [g.value for g in components] == [1, 1, 0]
 
 
 RIGHT = [
@@ -182,8 +182,8 @@ REFUSED = [
 SLOW = r"\sin x+\cos(3x)<\frac{1}{2}"
 
 
-def test_math_tells_right_from_wrong_from_refused_from_slow() -> None:
-    """One pool for all: to start it costs seconds."""
+def test_math_distinguishes_right_wrong_invalid_and_slow_answers() -> None:
+    """All cases share one pool, because its start takes seconds."""
 
     async def play() -> None:
         async with Bench([MathConfig(name="math", extract="whole")]) as bench:
@@ -194,18 +194,18 @@ def test_math_tells_right_from_wrong_from_refused_from_slow() -> None:
             for truth, text in RIGHT:
                 assert (await judged(truth, text)).value == 1, (truth, text)
             for truth, text in WRONG:
-                given = await judged(truth, text)
-                assert (given.value, given.outcome) == (0, SCORE), (truth, text)
-            asked = bench.sample("wait_seconds_count", what="worker")
+                component = await judged(truth, text)
+                assert (component.value, component.outcome) == (0, SCORE), (truth, text)
+            waits = bench.sample("wait_seconds_count", what="worker")
             for text in REFUSED:
-                given = await judged("5", text)
-                assert (given.value, given.outcome) == (0, INVALID), text[:40]
-            assert asked
-            assert bench.sample("wait_seconds_count", what="worker") == asked  # no child more
-            given = await judged("(1,2)", SLOW)
-            assert (given.value, given.outcome) == (0, INVALID)
+                component = await judged("5", text)
+                assert (component.value, component.outcome) == (0, INVALID), text[:40]
+            assert waits
+            assert bench.sample("wait_seconds_count", what="worker") == waits  # no further child was used
+            component = await judged("(1,2)", SLOW)
+            assert (component.value, component.outcome) == (0, INVALID)
             assert (await judged("0.5", r"\frac{1}{2}")).value == 1
-            assert (await judged("5", "2+3")).outcome is INVALID  # not computed
+            assert (await judged("5", "2+3")).outcome is INVALID  # answers may not leave sums uncomputed
             with pytest.raises(UnusableGroundTruth, match="prompt row-7: `answer`: not an expression"):
                 await judged(r"\frac{1}", "1")
             assert bench.lines.getvalue().count("prompt cannot be judged") == 1
@@ -220,7 +220,7 @@ def test_math_tells_right_from_wrong_from_refused_from_slow() -> None:
         (numeric(), "twelve", "prompt row-7: `answer`: 'twelve' is not one number"),
     ],
 )
-def test_a_ground_truth_that_cannot_be_read_is_reported_with_its_row(
+def test_the_error_of_an_unreadable_ground_truth_names_its_row(
     config: RewardSection, truth: str, reason: str
 ) -> None:
     with pytest.raises(UnusableGroundTruth, match=reason):
@@ -238,7 +238,7 @@ def test_a_ground_truth_that_cannot_be_read_is_reported_with_its_row(
     ids=["boxed", "answer_tag", "pattern", "math"],
 )
 @pytest.mark.parametrize("text", ["nothing to be found", ""])
-def test_without_a_ground_truth_an_answer_without_its_place_is_not_to_blame(
+def test_a_missing_ground_truth_is_reported_also_for_an_answer_that_lacks_its_marks(
     config: RewardSection, text: str
 ) -> None:
     with pytest.raises(UnusableGroundTruth, match="prompt row-7: no `answer`"):

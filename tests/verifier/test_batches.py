@@ -1,4 +1,4 @@
-"""A process that answers nonsense costs one batch, never the loop that scores batches."""
+"""A malformed reply of a model's process fails one batch, and not the loop over batches."""
 
 import asyncio
 import io
@@ -17,18 +17,18 @@ PROMPT = Prompt(prompt_id="p", task="t", text="1 + 2 = ", answer="3")
 
 
 class Confused:
-    """A model's process that gives one reply to everything."""
+    """A model's process that always replies the same."""
 
     def __init__(self, reply: dict[str, Any]) -> None:
         self._reply = reply
         self.killed = False
 
     async def ask(self, message: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Give the reply."""
+        """Return the reply."""
         return self._reply
 
     async def kill(self) -> None:
-        """Take note of it."""
+        """Record the call."""
         self.killed = True
 
 
@@ -40,7 +40,7 @@ class Confused:
         ({"verdicts": [3]}, "the model's reply cannot be read: "),
     ],
 )
-def test_a_reply_that_is_none_is_an_error_and_the_next_answer_is_scored_too(
+def test_a_malformed_reply_is_an_error_and_the_next_answer_is_scored(
     tmp_path: Path, reply: dict[str, Any], says: str
 ) -> None:
     async def run() -> tuple[list[Verdict], bool]:

@@ -1,4 +1,4 @@
-"""The loads of benchmarks/verifier: a verifier of each starts, and scores as the load says is right."""
+"""The loads of benchmarks/verifier: a verifier starts with each, and its scores are the expected ones."""
 
 import asyncio
 import importlib
@@ -18,7 +18,7 @@ def loads() -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_load_is_scored_as_it_expects(loads: Any, kind: str) -> None:
+def test_the_scores_of_a_load_are_the_expected_ones(loads: Any, kind: str) -> None:
     load = loads[kind]
     run = {"rewards": [{"name": kind, **load.reward}], "evaluation": {"reward": kind}, "data": load.data}
     config = parse_config(run)
@@ -34,5 +34,5 @@ def test_a_load_is_scored_as_it_expects(loads: Any, kind: str) -> None:
     asyncio.run(play())
 
 
-def test_no_load_is_left_out(loads: Any) -> None:
+def test_every_load_is_tested(loads: Any) -> None:
     assert set(loads) == {"bare", *KINDS}

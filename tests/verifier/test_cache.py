@@ -1,4 +1,4 @@
-"""What the verifier remembers of verdicts, and what it never does."""
+"""The verifier's cache of verdicts: its keys, its eviction, and verdicts that it does not keep."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def prompt(truth: str = "2", **fields: str) -> Prompt:
 
 
 class Costly:
-    """A judge that counts what it is asked; `hold` keeps it waiting."""
+    """A judge that records its calls, and waits for `hold`."""
 
     def __init__(self, *, hold: asyncio.Event | None = None) -> None:
         self.asked: list[str] = []
@@ -45,7 +45,7 @@ class Costly:
 
 
 class Bench:
-    """A costly judge with a memory of so many verdicts."""
+    """A costly judge with a cache of `entries` verdicts."""
 
     def __init__(self, entries: int = 100, *, hold: asyncio.Event | None = None) -> None:
         self.metrics = Metrics()
@@ -61,8 +61,8 @@ class Bench:
             queue=AdmissionQueue(1024, metrics=self.metrics),
         )
 
-    async def score(self, given: Prompt, *texts: str) -> list[Verdict]:
-        return await self.reward.score(given, [answer(text) for text in texts])
+    async def score(self, asked_prompt: Prompt, *texts: str) -> list[Verdict]:
+        return await self.reward.score(asked_prompt, [answer(text) for text in texts])
 
     def hits(self) -> float | None:
         return self.metrics.registry.get_sample_value(
@@ -77,7 +77,7 @@ def played(bench: Bench, *groups: Sequence[str]) -> list[list[Verdict]]:
     return asyncio.run(play())
 
 
-def test_a_verdict_is_remembered_and_the_hit_is_counted() -> None:
+def test_a_verdict_is_cached_and_the_hit_is_counted() -> None:
     bench = Bench()
     first, second = played(bench, ["aa", ""], ["", "aa"])
     assert [v.value for v in first] == [2, 0]
@@ -92,7 +92,7 @@ def test_equal_answers_of_a_group_are_judged_once() -> None:
     assert bench.costly.asked == ["a", "bb"]
 
 
-def test_an_error_is_never_remembered() -> None:
+def test_an_error_is_never_cached() -> None:
     bench = Bench()
     first, _ = played(bench, ["error", "raise"], ["error", "raise"])
     assert [v.outcome for v in first] == [Outcome.ERROR, Outcome.ERROR]
@@ -101,7 +101,7 @@ def test_an_error_is_never_remembered() -> None:
     assert bench.hits() == 0
 
 
-def test_the_least_recently_used_verdict_is_forgotten_first() -> None:
+def test_the_least_recently_used_verdict_is_evicted_first() -> None:
     bench = Bench(entries=2)
     played(bench, ["a"], ["b"], ["a"], ["c"], ["a"], ["b"])
     assert bench.costly.asked == ["a", "b", "c", "b"]
@@ -117,29 +117,31 @@ def test_the_least_recently_used_verdict_is_forgotten_first() -> None:
         (prompt(), FormatConfig(name="tags", pattern="y"), "a"),
     ],
 )
-def test_a_key_tells_apart_all_that_a_verdict_depends_on(other: tuple[Prompt, RewardSection, str]) -> None:
-    bench, (given, config, text) = Bench(), other
+def test_a_key_has_everything_that_a_verdict_depends_on(other: tuple[Prompt, RewardSection, str]) -> None:
+    bench, (other_prompt, config, text) = Bench(), other
     assert bench.reward_cache().key(prompt(), answer("a")) != bench.reward_cache(config).key(
-        given, answer(text)
+        other_prompt, answer(text)
     )
 
 
 @pytest.mark.parametrize(
-    ("given", "config"),
+    ("other_prompt", "config"),
     [
         (prompt("2", other="unread"), CONFIG),
         (prompt(), FormatConfig(name="tags", pattern="x", weight=3)),
         (prompt(), FormatConfig(name="renamed", pattern="x")),
     ],
 )
-def test_a_key_ignores_what_a_verdict_does_not_depend_on(given: Prompt, config: RewardSection) -> None:
+def test_a_key_has_nothing_that_a_verdict_does_not_depend_on(
+    other_prompt: Prompt, config: RewardSection
+) -> None:
     bench = Bench()
     assert bench.reward_cache().key(prompt(), answer("a")) == bench.reward_cache(config).key(
-        given, answer("a")
+        other_prompt, answer("a")
     )
 
 
-def test_a_verdict_under_way_is_remembered_for_a_caller_that_gave_up() -> None:
+def test_a_running_verdict_is_cached_although_its_caller_gave_up() -> None:
     async def play() -> tuple[list[Verdict], list[str]]:
         hold = asyncio.Event()
         bench = Bench(hold=hold)
@@ -158,18 +160,18 @@ def test_an_unusable_ground_truth_refuses_the_group() -> None:
         played(Bench(), ["a", "unusable", "b", "unusable"])
 
 
-def test_each_of_two_prompts_with_the_same_unusable_truth_is_named() -> None:
+def test_two_prompts_with_the_same_unusable_truth_are_both_named() -> None:
     prompts = [replace(prompt(), prompt_id=name) for name in ("one", "other")]
 
     async def play() -> list[object]:
         bench = Bench()
-        calls = [bench.score(given, "unusable", "unusable") for given in prompts]
+        calls = [bench.score(asked_prompt, "unusable", "unusable") for asked_prompt in prompts]
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
     assert [str(error) for error in asyncio.run(play())] == ["prompt one", "prompt other"]
 
 
-def test_closing_ends_what_is_under_way_for_nobody() -> None:
+def test_closing_cancels_verdicts_that_no_caller_waits_for() -> None:
     async def play() -> None:
         bench = Bench(hold=asyncio.Event())
         with pytest.raises(TimeoutError):

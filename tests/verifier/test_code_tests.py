@@ -1,4 +1,4 @@
-"""The reward `code_tests`: what is right, what is wrong, and which tests are refused."""
+"""The reward `code_tests`: right and wrong programs, and tests that are refused."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from slipstream.verifier.code.extract import last_block
 from slipstream.verifier.reward import UnusableGroundTruth
 from verifier.scoring import Bench, answer
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 ALONE = VerifierConfig(workers=1)
 ADDS = "def add(a, b):\n    return a + b"
 
@@ -33,16 +33,16 @@ def fenced(code: str) -> str:
 
 
 def values(cases: list[tuple[Prompt, str]], **settings: Any) -> list[float]:
-    """The reward of each answer by its prompt."""
+    """Return the reward of each answer to its prompt."""
 
     async def once() -> list[float]:
-        found = []
+        rewards = []
         async with Bench([CodeTestsConfig(name="code_tests", **settings)], config=ALONE) as bench:
-            for asked, text in cases:
-                ((reward,),) = await bench.scorer.score(asked, [answer(text)])
+            for case_prompt, text in cases:
+                ((reward,),) = await bench.scorer.score(case_prompt, [answer(text)])
                 assert reward.outcome is Outcome.SCORE, reward
-                found.append(reward.value)
-        return found
+                rewards.append(reward.value)
+        return rewards
 
     return asyncio.run(once())
 
@@ -84,8 +84,8 @@ def test_right_programs_score_one_and_wrong_ones_nothing() -> None:
     ) == [1, 0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1, 1]
 
 
-def test_a_program_that_is_called_is_a_module() -> None:
-    asked = prompt("assert f(1) == 1")
+def test_a_program_whose_function_is_called_runs_as_a_module() -> None:
+    tested = prompt("assert f(1) == 1")
     annotated = (
         "from __future__ import annotations\nfrom dataclasses import dataclass\n"
         "@dataclass\nclass One:\n    x: int"
@@ -93,15 +93,15 @@ def test_a_program_that_is_called_is_a_module() -> None:
     pickled = "import pickle\nclass One:\n    x = 1"
     assert values(
         [
-            (asked, fenced(f"{annotated}\ndef f(x): return One(x).x")),
-            (asked, fenced(f"{pickled}\ndef f(x): return pickle.loads(pickle.dumps(One())).x")),
-            (asked, fenced("import sys\ndef f(x): return sys.modules[__name__].g(x)\ndef g(x): return x")),
-            (asked, fenced("def f(x): return x\nif __name__ == '__main__': exit(1)")),
+            (tested, fenced(f"{annotated}\ndef f(x): return One(x).x")),
+            (tested, fenced(f"{pickled}\ndef f(x): return pickle.loads(pickle.dumps(One())).x")),
+            (tested, fenced("import sys\ndef f(x): return sys.modules[__name__].g(x)\ndef g(x): return x")),
+            (tested, fenced("def f(x): return x\nif __name__ == '__main__': exit(1)")),
         ]
     ) == [1, 1, 1, 1]
 
 
-def test_a_call_may_name_what_the_tests_import() -> None:
+def test_a_call_may_use_names_that_the_tests_import() -> None:
     module = prompt("import math\nassert f(math.pi) == 3.141592653589793")
     inside = prompt(
         "def check(candidate):\n    from array import array as A\n    assert candidate(A('b', [2])) == 2",
@@ -130,11 +130,11 @@ def test_partial_credit_is_the_share_of_tests_that_pass() -> None:
     assert values([(half, fenced("def f(x): return x"))]) == [0]
 
 
-def test_an_answer_that_hangs_loses_only_the_tests_it_hangs_in() -> None:
-    asked = prompt("assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 3\nassert f(4) == 4")
+def test_a_program_that_hangs_fails_only_the_tests_in_which_it_hangs() -> None:
+    tested = prompt("assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 3\nassert f(4) == 4")
     code = fenced("def f(x):\n    while x == 2: pass\n    return x")
-    assert values([(asked, code)], partial_credit=True, test_seconds=0.2) == [0.75]
-    assert values([(asked, code)], partial_credit=True, test_seconds=0.2, timeout_seconds=0.15) == [0.25]
+    assert values([(tested, code)], partial_credit=True, test_seconds=0.2) == [0.75]
+    assert values([(tested, code)], partial_credit=True, test_seconds=0.2, timeout_seconds=0.15) == [0.25]
 
 
 def test_an_answer_without_a_program_is_invalid() -> None:
@@ -155,8 +155,8 @@ def test_the_last_closed_block_of_python_is_the_program() -> None:
 
 
 def test_the_whole_text_is_a_program_only_where_configured() -> None:
-    asked = prompt("assert add(1, 2) == 3")
-    assert values([(asked, ADDS), (asked, fenced(ADDS))], whole_text=True) == [1, 1]
+    tested = prompt("assert add(1, 2) == 3")
+    assert values([(tested, ADDS), (tested, fenced(ADDS))], whole_text=True) == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_the_whole_text_is_a_program_only_where_configured() -> None:
         "assert f() == " + "(" * 500 + ")" * 500,
     ],
 )
-def test_tests_that_cannot_be_had_are_refused_with_the_prompt(tests: str) -> None:
+def test_invalid_tests_are_refused_with_the_prompt(tests: str) -> None:
     with pytest.raises(UnusableGroundTruth, match="p7"):
         cases_of(prompt(tests))
 
@@ -250,14 +250,14 @@ def test_json_values_are_compared_by_their_types() -> None:
         *({"c": 1}, {"c": [{"i": "f" * 300}, 1]}),
     ],
 )
-def test_what_is_no_value_equals_nothing(sent: Any) -> None:
+def test_an_invalid_value_equals_no_value(sent: Any) -> None:
     for expected in ([], {}, 7, None, "", [7], {1: 2}, {7}):
         assert not equals_python(expected, sent)
         assert not equals_json(expected, sent)
     assert truth({"o": "Everything"}) is None
 
 
-def test_an_answer_that_takes_more_than_it_may_is_counted_once_and_a_wrong_one_is_not() -> None:
+def test_a_program_beyond_its_limits_is_counted_once_and_a_wrong_one_is_not() -> None:
     tests = prompt([{"input": "", "output": "7"}] * 2)
     config = CodeTestsConfig(name="programs", partial_credit=True, test_seconds=0.3, timeout_seconds=0.5)
 

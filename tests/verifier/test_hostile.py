@@ -1,6 +1,6 @@
-"""Thousands of hostile answers in a row to a verifier of its own process, over gRPC, judged by many rewards.
+"""Thousands of hostile answers to a verifier process over gRPC, scored by many rewards.
 
-Each is answered; afterwards its memory, processes, threads, open files and folders are what they were before.
+Every answer gets a response; afterwards memory, processes, threads, open files and folders are as before.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ VALID = {types.OUTCOME_SCORE, types.OUTCOME_INVALID_ANSWER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
-    """What a verifier and its children hold."""
+class ResourcesHeld:
+    """The resources that a verifier and its children hold."""
 
     own_bytes: int
     all_bytes: int
@@ -46,8 +46,8 @@ class Holdings:
     folders: int
 
     @classmethod
-    def of(cls, pid: int, temporary: Path) -> "Holdings":
-        """Now."""
+    def of(cls, pid: int, temporary: Path) -> "ResourcesHeld":
+        """Read the current resources of a verifier."""
         family = [pid, *descendants(pid)]
         resident = [_resident(process) for process in family]
         return cls(
@@ -60,7 +60,7 @@ class Holdings:
         )
 
     def counts(self) -> tuple[int, int]:
-        """What is to be the same, to the last one; of files a connection more may be open that just ends."""
+        """Return the counts that must stay equal; files may differ by one connection that is closing."""
         return self.processes, self.folders
 
 
@@ -82,23 +82,23 @@ class Service:
     temporary: Path
 
     async def score(self, *texts: str) -> list[dict[str, types.Reward]]:
-        """The reward vectors of a group, by name."""
+        """Score a group; return its reward vectors by name."""
         stub = VerifierStub(self.channel)  # type: ignore[no-untyped-call, unused-ignore]
         response = await stub.Score(request(*texts), timeout=CALL_SECONDS)
         return [{reward.name: reward for reward in vector.rewards} for vector in response.vectors]
 
     async def healthy(self) -> None:
-        """Errors: AssertionError when what is right is not judged so any more."""
+        """Check that right answers still score. Errors: AssertionError."""
         number, program = await self.score(hostile.RIGHT, hostile.RIGHT_PROGRAM)
         for name in ("exact_match", "numeric_match", "math"):
             assert number[name].value == 1, (name, number[name])
         assert program["code_tests"].value == 1, program["code_tests"]
 
-    async def rest(self) -> Holdings:
-        """What it holds once that stays the same, with all children alive."""
+    async def rest(self) -> ResourcesHeld:
+        """Wait until all children run and the resources no longer change, and return them."""
         before = None
         for _ in range(200):
-            now = Holdings.of(self.pid, self.temporary)
+            now = ResourcesHeld.of(self.pid, self.temporary)
             if before == now.counts():
                 return now
             before = now.counts()
@@ -113,7 +113,7 @@ def request(*texts: str) -> pb.ScoreRequest:
 
 @asynccontextmanager
 async def verifier(folder: Path) -> AsyncIterator[Service]:
-    """Of the hostile configuration; it ends in order."""
+    """Start a verifier with the configuration of hostile answers, and stop it with SIGTERM."""
     temporary = folder / "temporary"
     temporary.mkdir()
     (folder / "run.yaml").write_text(hostile.CONFIG)
@@ -142,9 +142,9 @@ async def verifier(folder: Path) -> AsyncIterator[Service]:
 
 
 async def attack(service: Service, number: int, *, seed: int) -> Counter[str]:
-    """So many hostile answers in groups; returns how many of each kind, and of the errors, by reward.
+    """Send `number` hostile answers in groups; return the number of each kind, and of errors by reward.
 
-    Errors: AssertionError for a group that is not answered, or an answer that is rewarded.
+    Errors: AssertionError for a group without a response, or an answer that is rewarded.
     """
     chance = random.Random(seed)
     pairs = hostile.answers(chance, number, start=seed * 1_000_000)
@@ -161,7 +161,7 @@ async def attack(service: Service, number: int, *, seed: int) -> Counter[str]:
 
 
 def check(group: list[tuple[str, str]], vectors: list[dict[str, types.Reward]]) -> Counter[str]:
-    """What came of a group."""
+    """Check the reward vectors of a group."""
     assert len(vectors) == len(group)
     seen: Counter[str] = Counter()
     for (kind, text), vector in zip(group, vectors, strict=True):
@@ -176,8 +176,8 @@ def check(group: list[tuple[str, str]], vectors: list[dict[str, types.Reward]]) 
     return seen
 
 
-async def rude(service: Service) -> None:
-    """Requests that are none, and callers that do not wait."""
+async def send_malformed_requests(service: Service) -> None:
+    """Send malformed requests, and calls that are cancelled at once."""
     raw = service.channel.unary_unary(METHOD)
     for body in (
         b"\xff" * 100,
@@ -195,8 +195,8 @@ async def rude(service: Service) -> None:
             await stub.Score(request(*[text] * GROUP), timeout=0.02)
 
 
-async def siege(folder: Path, *, warm_up: int, number: int) -> None:
-    """Attack a verifier, and compare what it holds with what it held after the warm-up."""
+async def attack_and_compare(folder: Path, *, warm_up: int, number: int) -> None:
+    """Attack a verifier, and compare its resources with those after the warm-up."""
     async with verifier(folder) as service:
         await attack(service, warm_up, seed=1)
         await service.healthy()
@@ -204,7 +204,7 @@ async def siege(folder: Path, *, warm_up: int, number: int) -> None:
         started = time.monotonic()
         seen = await attack(service, number, seed=2)
         print(f"{number} answers in {time.monotonic() - started:.0f} s: {dict(seen)}")
-        await rude(service)
+        await send_malformed_requests(service)
         await service.healthy()
         after = await service.rest()
         print(f"{before} → {after}")
@@ -219,5 +219,5 @@ async def siege(folder: Path, *, warm_up: int, number: int) -> None:
 
 
 @pytest.mark.long
-def test_ten_thousand_hostile_answers_leave_nothing_behind(tmp_path: Path) -> None:
-    asyncio.run(siege(tmp_path, warm_up=1000, number=10_000))
+def test_ten_thousand_hostile_answers_leak_no_resource(tmp_path: Path) -> None:
+    asyncio.run(attack_and_compare(tmp_path, warm_up=1000, number=10_000))

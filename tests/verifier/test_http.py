@@ -33,7 +33,7 @@ def served(
     patience: float = 30.0,
     connections: int = 512,
 ) -> Any:
-    """What `ask` makes of a server with the bench's scorer, given its address."""
+    """Return the result of `ask` at the address of an HTTP server with the scorer of the bench."""
 
     async def run() -> Any:
         async with bench:
@@ -60,7 +60,7 @@ def served(
 def posted(
     bench: Bench, body: Any, *, config: RpcConfig | None = None, form: str = "application/json"
 ) -> httpx.Response:
-    """The response to one POST of a body, in JSON unless it is bytes."""
+    """POST a body, encoded as JSON unless it is bytes, and return the response."""
 
     async def ask(address: str) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -72,14 +72,14 @@ def posted(
     return response
 
 
-def test_a_group_gets_a_vector_an_answer_in_order() -> None:
+def test_every_answer_of_a_group_gets_its_vector_in_order() -> None:
     response = posted(Bench(REWARDS), GROUP)
     assert response.status_code == 200
     component = {"name": "exact_match", "outcome": "score", "detail": ""}
     assert response.json() == {"vectors": [[{**component, "value": 1.0}], [{**component, "value": 0.0}]]}
 
 
-def test_a_conversation_and_fields_arrive() -> None:
+def test_a_conversation_and_fields_are_passed_to_the_reward() -> None:
     messages = [{"role": "user", "content": "?"}]
     prompt = {"messages": messages, "answer": "7", "fields": {"numbers": "3 4"}}
     bench = Bench([CountdownConfig(name="countdown")])
@@ -105,7 +105,7 @@ def test_an_error_has_no_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"{", "the body is not JSON: Expecting property name"),
         (b"\xff", "the body is not JSON in UTF-8"),
@@ -119,18 +119,18 @@ def test_an_error_has_no_value() -> None:
         ({"prompt": {"text": "?", "prompt_id": "p7"}, "answers": [{"text": "a"}]}, "prompt p7: no `answer`"),
     ],
 )
-def test_what_cannot_be_right_is_refused_in_words(body: Any, said: str) -> None:
+def test_an_invalid_request_is_refused_with_a_readable_reason(body: Any, message: str) -> None:
     response = posted(Bench(REWARDS), body)
     assert response.status_code == 422
-    assert said in response.json()["error"]
+    assert message in response.json()["error"]
 
 
-def test_what_is_wrong_inside_of_a_list_is_not_also_said_of_the_list() -> None:
+def test_an_error_inside_a_list_is_not_reported_for_the_list_as_well() -> None:
     response = posted(Bench(REWARDS), {"prompt": {"text": "?"}, "answers": [{"text": "a", "tokens": -1}]})
     assert response.json() == {"error": "answers.0.tokens: Input should be greater than or equal to 0"}
 
 
-def test_a_page_in_a_browser_cannot_use_a_verifier_of_this_machine() -> None:
+def test_a_web_page_cannot_use_a_verifier_on_loopback() -> None:
     ours = ["localhost:1234", "127.0.0.1", "[::1]:80"]
     strange = ["rebound.example:8000", "localhost.rebound.example", "127.0.0.1@rebound.example", "[::1", ""]
     cases = [
@@ -160,7 +160,7 @@ def test_other_methods_and_paths_are_refused_without_a_redirect() -> None:
     assert "access-control-allow-origin" not in method.headers
 
 
-def test_a_caller_who_is_too_slow_is_let_go() -> None:
+def test_a_connection_that_sends_too_slowly_is_closed() -> None:
     head = b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\n"
 
     async def answer(address: str, sent: bytes) -> bytes:
@@ -168,17 +168,17 @@ def test_a_caller_who_is_too_slow_is_let_go() -> None:
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(sent)
         async with asyncio.timeout(10):
-            said = await reader.read()
+            received = await reader.read()
         writer.close()
-        return said
+        return received
 
     async def ask(address: str) -> tuple[list[bytes], list[int]]:
         async with httpx.AsyncClient(base_url=f"http://{address}") as client:
             first = await client.post("/v1/score", json=GROUP)
             slow = (b"", head, head + b"Content-Length: 9\r\n\r\n{")
-            said = await asyncio.gather(*(answer(address, sent) for sent in slow))
-            second = await client.post("/v1/score", json=GROUP)  # between two requests it may wait longer
-        return said, [first.status_code, second.status_code]
+            received = await asyncio.gather(*(answer(address, sent) for sent in slow))
+            second = await client.post("/v1/score", json=GROUP)  # a pause between requests is allowed
+        return received, [first.status_code, second.status_code]
 
     (nothing, half_a_head, half_a_body), healthy = served(Bench(REWARDS), ask, patience=0.2)
     assert (nothing, half_a_head) == (b"", b"")
@@ -187,7 +187,7 @@ def test_a_caller_who_is_too_slow_is_let_go() -> None:
     assert healthy == [200, 200]
 
 
-def test_a_failure_of_the_verifier_is_told_in_json_and_logged() -> None:
+def test_a_failure_of_the_verifier_is_reported_as_json_and_logged() -> None:
     bench = Bench(REWARDS)
     bench.scorer.score = None  # type: ignore[assignment, method-assign]
     response = posted(bench, GROUP)
@@ -196,13 +196,13 @@ def test_a_failure_of_the_verifier_is_told_in_json_and_logged() -> None:
     assert "http request failed" in bench.lines.getvalue()
 
 
-def test_a_body_that_does_not_say_that_it_is_json_is_refused() -> None:
+def test_a_body_without_the_content_type_of_json_is_refused() -> None:
     response = posted(Bench(REWARDS), GROUP, form="text/plain")
     assert response.status_code == 422
     assert response.json()["error"] == "send JSON, with content-type: application/json"
 
 
-def test_a_full_queue_answers_with_a_retry_after_hint() -> None:
+def test_a_full_queue_responds_with_a_retry_after_hint() -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
     class Slow:
@@ -247,7 +247,7 @@ def test_openapi_documents_request_response_and_refusals() -> None:
     assert operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/ScoreIn")
 
 
-def test_plaintext_beyond_loopback_is_refused() -> None:
+def test_plaintext_on_an_address_other_than_loopback_is_refused() -> None:
     async def ask(address: str) -> None:
         raise AssertionError(address)
 
@@ -256,7 +256,7 @@ def test_plaintext_beyond_loopback_is_refused() -> None:
 
 
 def trusting(folder: Path, *, certificate: bool = True) -> ssl.SSLContext:
-    """A client that trusts the authority in the folder, and shows the certificate there."""
+    """Return the TLS context of a client with the authority and the certificate of a folder."""
     context = ssl.create_default_context(cafile=folder / "ca.crt")
     if certificate:
         context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
@@ -302,7 +302,7 @@ def test_a_certificate_of_another_trust_domain_may_not_score(tmp_path: Path) -> 
     assert "of the trust domain elsewhere" in bench.lines.getvalue()
 
 
-def test_without_a_certificate_of_our_authority_nobody_is_let_in(tmp_path: Path) -> None:
+def test_a_client_without_a_certificate_of_the_authority_is_refused(tmp_path: Path) -> None:
     authority, other = an_authority(), an_authority()
     config = a_pod(tmp_path / "verifier", authority, "verifier")
     a_pod(tmp_path / "other", other, "actor", trusted=[authority])
@@ -318,7 +318,7 @@ def test_without_a_certificate_of_our_authority_nobody_is_let_in(tmp_path: Path)
     served(Bench(REWARDS), ask, config=config)
 
 
-def test_renewed_files_and_a_new_authority_serve_from_the_next_connection_on(tmp_path: Path) -> None:
+def test_renewed_files_and_a_new_authority_are_used_from_the_next_connection_on(tmp_path: Path) -> None:
     before, after = an_authority(), an_authority()
     config = a_pod(tmp_path / "verifier", before, "verifier")
     a_pod(tmp_path / "old", before, "actor")
@@ -342,7 +342,7 @@ async def post(client: httpx.AsyncClient, address: str, content: bytes) -> httpx
     return await client.post(f"http://{address}/v1/score", content=content, headers=headers)
 
 
-def test_idle_connections_give_way_to_requests() -> None:
+def test_idle_connections_are_closed_for_new_requests() -> None:
     async def ask(address: str) -> list[int]:
         host, port = address.split(":")
         idle = [await asyncio.open_connection(host, int(port)) for _ in range(513)]
@@ -358,7 +358,7 @@ def test_idle_connections_give_way_to_requests() -> None:
     assert served(Bench(REWARDS), ask) == [200, 200]
 
 
-def test_a_connection_beyond_those_that_are_all_busy_is_refused() -> None:
+def test_a_connection_is_refused_while_the_maximum_is_busy() -> None:
     held = Held()
 
     async def ask(address: str) -> list[int]:
@@ -374,7 +374,7 @@ def test_a_connection_beyond_those_that_are_all_busy_is_refused() -> None:
     assert served(Bench(rewards={"held": held}), ask, connections=2) == [503, 200, 200]
 
 
-def test_the_bodies_of_all_requests_have_one_bound() -> None:
+def test_the_bodies_of_all_requests_together_have_one_limit() -> None:
     held = Held()
     group = {**GROUP, "answers": [{"text": "x" * 3 * 1024 * 1024}]}
 
@@ -392,5 +392,5 @@ def test_the_bodies_of_all_requests_have_one_bound() -> None:
             return statuses, second.headers.get("retry-after")
 
     bench = Bench(rewards={"held": held})
-    found, after = served(bench, ask, config=RpcConfig(max_message_mib=4))
-    assert (found, after) == ([200, 429, 200, 200], "1")
+    statuses, after = served(bench, ask, config=RpcConfig(max_message_mib=4))
+    assert (statuses, after) == ([200, 429, 200, 200], "1")

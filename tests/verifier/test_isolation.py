@@ -1,4 +1,4 @@
-"""The isolation that a verifier demands for programs: what it reports, and when it does not start."""
+"""The verifier reports the layers of isolation, and does not start without the required ones."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ from verifier.scoring import Bench
 REWARD = CodeTestsConfig(name="code_tests")
 
 
-@pytest.mark.usefixtures("outer_wall")
+@pytest.mark.usefixtures("outer_isolation")
 def test_every_layer_is_reported_and_shown_as_a_metric() -> None:
     async def once() -> None:
         async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:
@@ -26,8 +26,8 @@ def test_every_layer_is_reported_and_shown_as_a_metric() -> None:
     asyncio.run(once())
 
 
-@pytest.mark.usefixtures("outer_wall")
-def test_nothing_starts_where_no_reward_runs_code() -> None:
+@pytest.mark.usefixtures("outer_isolation")
+def test_no_sandbox_starts_without_a_reward_that_runs_code() -> None:
     async def once() -> None:
         config = VerifierConfig(isolation=IsolationConfig(require=("gvisor",)))
         async with Bench([ExactMatchConfig(name="exact_match")], config=config) as bench:
@@ -36,8 +36,8 @@ def test_nothing_starts_where_no_reward_runs_code() -> None:
     asyncio.run(once())
 
 
-@pytest.mark.usefixtures("outer_wall")
-def test_a_verifier_with_fewer_layers_than_demanded_does_not_start() -> None:
+@pytest.mark.usefixtures("outer_isolation")
+def test_a_verifier_with_fewer_layers_than_required_does_not_start() -> None:
     async def once() -> None:
         config = VerifierConfig(workers=1, isolation=IsolationConfig(require=("seccomp", "gvisor")))
         async with Bench([REWARD], config=config):
@@ -51,7 +51,9 @@ def test_a_verifier_with_fewer_layers_than_demanded_does_not_start() -> None:
     Report(active=["seccomp"], missing={"gvisor": "x"}).demand(["seccomp"])
 
 
-def test_where_there_is_none_it_is_missing_and_may_not_be_demanded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bubblewrap_its_layer_is_missing_and_cannot_be_required(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def once(**isolation: Any) -> str:
         config = VerifierConfig(workers=1, isolation=IsolationConfig(**isolation))
         async with Bench([REWARD], config=config) as bench:
@@ -65,7 +67,7 @@ def test_where_there_is_none_it_is_missing_and_may_not_be_demanded(monkeypatch: 
         asyncio.run(once(require=("bubblewrap",)))
 
 
-def test_what_is_off_cannot_be_demanded() -> None:
+def test_a_layer_that_is_off_cannot_be_required() -> None:
     assert IsolationConfig(bubblewrap=False) == IsolationConfig(bubblewrap="off"), "YAML reads off as false"
     with pytest.raises(ValidationError, match="require demands bubblewrap, and bubblewrap is off"):
         IsolationConfig(bubblewrap="off", require=("seccomp", "bubblewrap"))

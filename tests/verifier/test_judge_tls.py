@@ -1,4 +1,4 @@
-"""A judge behind real TLS: its own authority is believed, and nobody else's; what is refused is no score."""
+"""A judge behind real TLS: only the configured authority is trusted, and a refused connection is an error."""
 
 import ssl
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The endpoint's certificate for 127.0.0.1, one for another name, its authority's, and a stranger's."""
+    """Write certificates for 127.0.0.1 and for another name, their authority, and another authority."""
     folder = tmp_path_factory.mktemp("tls")
     authority = make_authority("judge.example")
     for name, hosts in (("here", ["127.0.0.1"]), ("elsewhere", ["judge.example"])):
@@ -45,7 +45,7 @@ def judged(chat: Chat, **options: Any) -> Component:
     return component
 
 
-def test_an_authority_of_ones_own_is_believed_and_the_key_is_sent(
+def test_the_key_is_sent_to_an_endpoint_of_the_configured_authority(
     chat: Chat, files: Path, tmp_path: Path
 ) -> None:
     key = tmp_path / "key"
@@ -55,7 +55,7 @@ def test_an_authority_of_ones_own_is_believed_and_the_key_is_sent(
 
 
 @pytest.mark.parametrize("authority", [None, "stranger.pem"])
-def test_an_endpoint_that_nobody_vouches_for_is_an_error_and_hears_nothing(
+def test_an_endpoint_of_an_unknown_authority_is_an_error_and_receives_nothing(
     chat: Chat, files: Path, authority: str | None
 ) -> None:
     component = judged(chat, authority=files / authority if authority else None)
@@ -65,7 +65,7 @@ def test_an_endpoint_that_nobody_vouches_for_is_an_error_and_hears_nothing(
 
 
 @pytest.mark.parametrize("chat", ["elsewhere"], indirect=True)
-def test_a_certificate_for_another_name_is_an_error(chat: Chat, files: Path) -> None:
+def test_a_certificate_of_the_endpoint_for_another_name_is_an_error(chat: Chat, files: Path) -> None:
     component = judged(chat, authority=files / "authority.pem")
     assert component.outcome is Outcome.ERROR
     assert chat.requests == []

@@ -1,4 +1,4 @@
-"""The event loop of the verifier answers while hostile texts are scored."""
+"""The event loop of the verifier stays responsive while hostile texts are scored."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ CONFIG = VerifierConfig(workers=1)
 def scored(
     reward: RewardSection, texts: Sequence[str], *, truth: str = "caf\u00e9"
 ) -> tuple[list[Component], float]:
-    """What becomes of a group, and for how many seconds the loop did not answer."""
+    """Score a group; return its components, and the longest time for which the event loop was blocked."""
 
     async def longest_silence() -> float:
         longest, before = 0.0, time.monotonic()
@@ -57,25 +57,25 @@ def scored(
         NoRepeatConfig(name="no_repeat", ignore_case=True),
     ],
 )
-def test_the_loop_answers_while_many_combining_marks_are_scored(reward: RewardSection) -> None:
+def test_the_loop_is_responsive_while_many_combining_marks_are_scored(reward: RewardSection) -> None:
     scores, silence = scored(reward, [MARKS, MARKS + "x", "x" + MARKS])
     assert {score.outcome for score in scores} == {Outcome.SCORE}
     assert silence < LONGEST_SECONDS
 
 
-def test_the_loop_answers_while_a_ground_truth_of_combining_marks_is_compared() -> None:
+def test_the_loop_is_responsive_while_a_ground_truth_of_combining_marks_is_compared() -> None:
     scores, silence = scored(ExactMatchConfig(name="exact_match"), [MARKS, MARKS[:-1]], truth=MARKS)
     assert [score.value for score in scores] == [1, 0]
     assert silence < LONGEST_SECONDS
 
 
-def test_the_loop_answers_while_a_long_fence_is_read() -> None:
+def test_the_loop_is_responsive_while_a_long_fenced_block_is_parsed() -> None:
     (score,), silence = scored(CodeTestsConfig(name="code_tests"), [FENCES])
     assert score.outcome is Outcome.INVALID_ANSWER
     assert silence < LONGEST_SECONDS
 
 
-def test_a_text_of_many_marks_is_compared_as_it_is_written() -> None:
+def test_a_text_with_very_many_combining_marks_is_compared_without_normalization() -> None:
     assert canonical("e\u0301" * 5) == "\u00e9" * 5
     assert canonical("E\u0301", ignore_case=True) == "\u00e9"
     assert canonical(MARKS) == MARKS
@@ -84,8 +84,8 @@ def test_a_text_of_many_marks_is_compared_as_it_is_written() -> None:
     ] == [1, 0, 1]
 
 
-def test_no_text_that_equals_the_ground_truth_is_too_long_to_be_read() -> None:
-    """Letters that decompose into the most characters, and fold to the most."""
+def test_no_text_that_equals_the_ground_truth_is_too_long() -> None:
+    """Letters with the longest decomposition and the longest case folding."""
     for letters in ("\u1f82", "\u0390", "\ufb2c", "\u1e9e", "\u01d5 \u1e14"):
         longest = normalize("NFD", letters)
         assert len(longest) <= longest_equivalent(canonical(letters))
@@ -93,7 +93,7 @@ def test_no_text_that_equals_the_ground_truth_is_too_long_to_be_read() -> None:
         assert [score.value for score in scored(folding, [longest, letters], truth=letters)[0]] == [1, 1]
 
 
-def test_an_answer_of_very_many_characters_is_no_repetition_of_another() -> None:
+def test_an_answer_of_too_many_characters_is_invalid_and_the_others_are_compared() -> None:
     scores, silence = scored(NoRepeatConfig(name="no_repeat"), ["a" * 300_000, "b", "b", ""])
     assert [(score.value, score.outcome) for score in scores] == [
         (0, Outcome.INVALID_ANSWER),

@@ -1,4 +1,4 @@
-"""What the machine lacks is never the fault of a program: memory, disk or threads (invariant 11)."""
+"""A program never fails because the machine lacks memory, disk or threads (invariant 11)."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def fenced(program: str) -> str:
 
 
 class Runs:
-    """A sandbox in which every run becomes the same."""
+    """A sandbox in which every run has the same result."""
 
     def __init__(self, ran: RunResult) -> None:
         self._ran = ran
@@ -43,7 +43,7 @@ def judged(ran: RunResult) -> Verdict:
     return asyncio.run(reward.score_one(PROMPT, answer(fenced("print(42)"))))
 
 
-def test_a_failure_that_may_be_the_machines_is_an_error_and_a_success_is_a_score() -> None:
+def test_a_failure_on_a_doubtful_machine_is_an_error_and_a_success_is_a_score() -> None:
     wrong = RunResult(
         end="exited", status=1, stdout="", value=None, seconds=0.1, error="OSError", doubt="no room"
     )
@@ -83,10 +83,10 @@ PROGRAMS = {
 }
 
 
-def test_a_verdict_on_a_program_says_why_it_failed() -> None:
-    found = scores(CONFIG, PROMPT, *[answer(fenced(program)) for program in PROGRAMS.values()])
-    assert [given.detail for given in found] == [f"test 1 of 1: {why}" for why in PROGRAMS]
-    assert {(given.value, given.outcome) for given in found} == {(0, Outcome.SCORE)}
+def test_the_verdict_on_a_failed_program_has_the_reason() -> None:
+    components = scores(CONFIG, PROMPT, *[answer(fenced(program)) for program in PROGRAMS.values()])
+    assert [component.detail for component in components] == [f"test 1 of 1: {why}" for why in PROGRAMS]
+    assert {(component.value, component.outcome) for component in components} == {(0, Outcome.SCORE)}
 
 
 def test_a_verdict_on_several_tests_names_the_first_that_fails() -> None:
@@ -95,8 +95,8 @@ def test_a_verdict_on_several_tests_names_the_first_that_fails() -> None:
 
     def details(programs: Sequence[str], **settings: Any) -> list[tuple[float, str]]:
         config = CodeTestsConfig(name="code_tests", **settings)
-        given = scores(config, prompt, *[answer(fenced(program)) for program in programs])
-        return [(each.value, each.detail) for each in given]
+        components = scores(config, prompt, *[answer(fenced(program)) for program in programs])
+        return [(each.value, each.detail) for each in components]
 
     assert details(["def f(n): return n % 2", "def f(n): 1 / (1 - n)", "def f(n): return n"]) == [
         (0, "test 3 of 3: wrong: another value"),
@@ -120,7 +120,7 @@ LONG = "x" * 262_144
         json.dumps([{"input": "", "output": "é" * 131_072}], ensure_ascii=False),
     ],
 )
-def test_an_expected_output_that_no_program_may_write_is_an_unusable_ground_truth(tests: str) -> None:
+def test_an_expected_output_beyond_the_limit_of_outputs_is_an_unusable_ground_truth(tests: str) -> None:
     prompt = replace(PROMPT, fields={"tests": tests})
     with pytest.raises(UnusableGroundTruth, match="a program may write less than 262,144"):
         cases_of(prompt)

@@ -1,4 +1,4 @@
-"""Programs may have packages by configuration, and find their own source."""
+"""Programs can import the configured packages, and inspect their own source."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from slipstream.sandbox.packages import PackageMissing
 from slipstream.verifier.check import refusals
 from verifier.scoring import Bench, answer
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 REWARD = CodeTestsConfig(name="code_tests", test_seconds=5)
 NUMPY = VerifierConfig(workers=1, isolation=IsolationConfig(packages=("numpy",)))
 
@@ -43,7 +43,7 @@ def test_a_program_may_import_a_package_that_is_configured_and_no_other() -> Non
     assert ran("import numpy", config=VerifierConfig(workers=1)).error == "ModuleNotFoundError"
 
 
-def test_what_a_program_computes_with_numpy_is_compared_as_numbers() -> None:
+def test_values_of_numpy_are_compared_as_numbers() -> None:
     code = "import numpy as np\ndef f(n): return {0: np.int64(7), 1: np.arange(3), 2: np.float32(0.5)}[n]"
     cases = [{"call": "f", "args": [n], "expected": value} for n, value in enumerate((7, [0, 1, 2], 0.5))]
 
@@ -63,12 +63,12 @@ def test_what_a_program_computes_with_numpy_is_compared_as_numbers() -> None:
     assert values("assert f(1) == [0, 1, 2]") == [0], "as Python says of an array"
 
 
-def test_a_random_number_of_numpy_can_be_had_again() -> None:
-    said = ran("import numpy as np\nprint(np.random.rand(3))").stdout
-    assert said == ran("import numpy as np\nprint(np.random.rand(3))").stdout != ""
+def test_random_numbers_of_numpy_are_reproducible() -> None:
+    output = ran("import numpy as np\nprint(np.random.rand(3))").stdout
+    assert output == ran("import numpy as np\nprint(np.random.rand(3))").stdout != ""
 
 
-def test_a_package_that_is_not_installed_is_refused_by_name() -> None:
+def test_the_error_names_a_package_that_is_not_installed() -> None:
     with pytest.raises(PackageMissing, match=r"no-such-package is not installed in .*; install it there"):
         packages.find(["no-such-package"])
     tree = {
@@ -81,20 +81,22 @@ def test_a_package_that_is_not_installed_is_refused_by_name() -> None:
         ran("", config=VerifierConfig(workers=1, isolation=IsolationConfig(packages=("no-such-package",))))
 
 
-def test_what_a_package_requires_comes_with_it() -> None:
-    found = packages.find(["pydantic"])
-    assert {"pydantic", "pydantic_core", "typing_extensions.py"} <= {entry.name for entry in found.entries}
-    assert found.modules == ["pydantic"]
-    assert all(isinstance(entry, Path) and entry.exists() for entry in found.entries)
+def test_the_requirements_of_a_package_are_included() -> None:
+    package_set = packages.find(["pydantic"])
+    assert {"pydantic", "pydantic_core", "typing_extensions.py"} <= {
+        entry.name for entry in package_set.entries
+    }
+    assert package_set.modules == ["pydantic"]
+    assert all(isinstance(entry, Path) and entry.exists() for entry in package_set.entries)
 
 
 @pytest.mark.parametrize("call", [None, "f()"])
-def test_a_program_finds_its_own_source(call: str | None) -> None:
+def test_a_program_can_inspect_its_own_source(call: str | None) -> None:
     code = (
         "import inspect\nclass Box:\n    inside = 1\n"
         "def f():\n    return inspect.getsource(f) + inspect.getsource(Box) + __file__\nprint(f(), end='')"
     )
     expected = "def f():\n    return inspect.getsource(f) + inspect.getsource(Box) + __file__\n"
-    given = ran(code, call, config=VerifierConfig(workers=1))
-    assert given.stdout == f"{expected}class Box:\n    inside = 1\nprogram.py"
-    assert call is None or json.loads(given.value or "null") == given.stdout
+    result = ran(code, call, config=VerifierConfig(workers=1))
+    assert result.stdout == f"{expected}class Box:\n    inside = 1\nprogram.py"
+    assert call is None or json.loads(result.value or "null") == result.stdout

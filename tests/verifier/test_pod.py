@@ -70,7 +70,7 @@ def test_the_pod_runs_programs_if_the_run_has_the_tool_python(tmp_path: Path) ->
 
 
 def processes_of(pid: int) -> list[int]:
-    """The process and its children that live."""
+    """Return the living processes: a process and its children."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
     rows = [line.split() for line in listed.stdout.splitlines()]
     return [int(row[0]) for row in rows if str(pid) in row[:2] and not row[2].startswith("Z")]
@@ -108,18 +108,18 @@ verifier: {workers: 2}
 
 def test_a_wrong_pattern_stops_the_pod_at_start_and_names_the_key(tmp_path: Path) -> None:
     process, ready = start(tmp_path, "rewards: [{name: format, pattern: '('}]")
-    _, said = process.communicate(timeout=30)
+    _, output = process.communicate(timeout=30)
     assert process.returncode != 0
-    assert "rewards.0.pattern: is not a usable regular expression" in said
+    assert "rewards.0.pattern: is not a usable regular expression" in output
     assert not ready.exists()
 
 
-def test_a_function_that_is_not_there_stops_the_pod_with_one_line_and_status_2(tmp_path: Path) -> None:
+def test_a_missing_function_stops_the_pod_with_one_line_and_status_2(tmp_path: Path) -> None:
     config = "rewards: [{name: mine, kind: custom, function: 'none:such'}]\nevaluation: {reward: mine}"
     process, ready = start(tmp_path, config)
-    _, said = process.communicate(timeout=30)
-    assert (process.returncode, len(said.splitlines())) == (2, 1)
-    assert "Unprepared: none:such: No module named 'none' (in " in said
+    _, output = process.communicate(timeout=30)
+    assert (process.returncode, len(output.splitlines())) == (2, 1)
+    assert "Unprepared: none:such: No module named 'none' (in " in output
     assert not ready.exists()
 
 

@@ -20,7 +20,7 @@ from slipstream.verifier.programs import ProgramLimits
 from slipstream.verifier.servicer import VerifierServicer
 from verifier.scoring import Bench
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 RPC = RpcConfig()
 LIMITS = ProgramLimits(seconds=5.0, memory_mib=256)
 Client = Callable[[pb.RunProgramRequest], Awaitable[pb.RunProgramResponse]]
@@ -32,7 +32,7 @@ def bench(limits: ProgramLimits | None = LIMITS, **verifier: int) -> Bench:
 
 @asynccontextmanager
 async def serve(bench: Bench) -> AsyncIterator[Client]:
-    """A client of the bench behind a gRPC server."""
+    """Start a gRPC server with the bench, and yield a client."""
     register = partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer, bench.programs))
     server = await start_server("127.0.0.1:0", register, config=RPC)
     async with bench, open_channel(server.address, RPC) as channel:
@@ -77,7 +77,7 @@ async def admitted(server: Bench) -> None:
         ("while True: print('x' * 1000)", "OUTPUT", None),
     ],
 )
-def test_the_end_of_a_program_is_told(code: str, end: str, output: str | None) -> None:
+def test_the_response_has_the_end_of_the_program(code: str, end: str, output: str | None) -> None:
     seconds = 1.0 if end == "LATE" else 5.0
     (response,) = ran(bench(), program(code, seconds=seconds))
     assert pb.ProgramEnd.Name(response.end) == f"PROGRAM_END_{end}"
@@ -90,7 +90,7 @@ def test_a_program_runs_after_its_earlier_cells_and_each_has_a_digest() -> None:
     assert (response.output, len(response.digests), response.end) == ("2\n", 3, pb.PROGRAM_END_FINISHED)
 
 
-def test_a_value_that_the_program_forges_is_no_state() -> None:
+def test_a_forged_value_is_not_used_as_the_state() -> None:
     forge = "import os\nos.write(3, {!r})\nos._exit(0)"
     forged = [
         b'{"digests": ["\\ud800"], "raised": ""}',
@@ -120,7 +120,7 @@ def test_a_request_beyond_the_limits_is_refused(request_: pb.RunProgramRequest, 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_verifier_of_a_run_without_the_tool_runs_nothing_and_has_no_sandbox() -> None:
+def test_without_the_tool_in_the_run_the_verifier_has_no_sandbox() -> None:
     server = bench(None)
     with pytest.raises(grpc.aio.AioRpcError, match="no environment of this verifier's run has the tool"):
         ran(server, program("1"))

@@ -1,4 +1,4 @@
-"""A judge that ranks the answers of a group: what it sees, what a ranking is, and what never becomes a 0."""
+"""A judge that ranks the answers of a group: its question, its rankings, and replies that are errors."""
 
 import random
 import re
@@ -31,9 +31,9 @@ def ranked(chat: Chat, *texts: str, **options: Any) -> list[Component]:
 
 
 def by_length(chat: Chat, *, json: bool = False) -> str:
-    """The ranking that prefers the longer answer, of what was asked last."""
-    asked = chat.requests[-1]["messages"][1]["content"]
-    shown = re.findall(r"Answer (\d+):\n=== \w+ ===\n(.*?)\n===", asked, re.DOTALL)
+    """Return a ranking of the answers of the last request by their length."""
+    question = chat.requests[-1]["messages"][1]["content"]
+    shown = re.findall(r"Answer (\d+):\n=== \w+ ===\n(.*?)\n===", question, re.DOTALL)
     order = [number for number, _ in sorted(shown, key=lambda pair: -len(pair[1]))]
     return (
         f'{{"ranking": [{", ".join(f"[{n}]" for n in order)}]}}' if json else f"RANKING: {' > '.join(order)}"
@@ -42,46 +42,46 @@ def by_length(chat: Chat, *, json: bool = False) -> str:
 
 @pytest.mark.parametrize("reply", ["line", "json"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_score_is_the_share_of_the_others_that_are_beaten_whatever_the_order_shown(
-    reply: str, seed: int
-) -> None:
+def test_a_score_is_the_share_of_beaten_answers_for_any_order_of_presentation(reply: str, seed: int) -> None:
     random.seed(seed)
     with chat_server(lambda _: Reply(text=by_length(chat, json=reply == "json"))) as chat:
-        given = ranked(chat, "xx", "w", "zzzz", "yyy", "yyy", reply=reply)  # no letters of its boundary
-    assert [component.value for component in given] == [0.25, 0.0, 1.0, 0.625, 0.625]
+        components = ranked(
+            chat, "xx", "w", "zzzz", "yyy", "yyy", reply=reply
+        )  # letters that the hexadecimal marks lack
+    assert [component.value for component in components] == [0.25, 0.0, 1.0, 0.625, 0.625]
     assert len(chat.requests) == 1
     assert chat.requests[0]["messages"][1]["content"].count("yyy") == 1
 
 
-def test_an_answer_alone_or_equal_to_all_others_is_not_asked_about() -> None:
+def test_a_single_answer_or_equal_answers_need_no_call() -> None:
     with chat_server(lambda _: Reply(text="RANKING: 1")) as chat:
         assert [each.value for each in ranked(chat, "a")] == [0.5]
         assert [each.value for each in ranked(chat, "a", "a", "a")] == [0.5] * 3
     assert chat.requests == []
 
 
-def test_an_answer_too_long_is_invalid_and_the_others_are_ranked() -> None:
+def test_an_answer_that_is_too_long_is_invalid_and_the_others_are_ranked() -> None:
     with chat_server(lambda _: Reply(text=by_length(chat))) as chat:
-        given = ranked(chat, "a", "bb", "c" * 9, max_characters=8)
-    assert [(each.value, each.outcome) for each in given] == [
+        components = ranked(chat, "a", "bb", "c" * 9, max_characters=8)
+    assert [(each.value, each.outcome) for each in components] == [
         (0.0, Outcome.SCORE),
         (1.0, Outcome.SCORE),
         (0.0, Outcome.INVALID_ANSWER),
     ]
 
 
-def test_no_ranking_is_an_error_of_all_of_them_after_the_retries() -> None:
+def test_after_the_retries_a_missing_ranking_is_an_error_of_all_answers() -> None:
     with chat_server(lambda _: Reply(text="RANKING: 1 > 1")) as chat:
-        given = ranked(chat, "a", "bb", retries=1)
-    assert [each.outcome for each in given] == [Outcome.ERROR] * 2
-    assert "not each of 1 to 2 once" in given[0].detail
+        components = ranked(chat, "a", "bb", retries=1)
+    assert [each.outcome for each in components] == [Outcome.ERROR] * 2
+    assert "not each of 1 to 2 once" in components[0].detail
     assert len(chat.requests) == 2
 
 
 @pytest.mark.parametrize(
     "line", ["**RANKING: 2 > 1 = 3**", "**RANKING:** 2 > 1 = 3", "`RANKING: 2>1=3`", "RANKING: 2 > 1 = 3."]
 )
-def test_a_stressed_ranking_counts(line: str) -> None:
+def test_a_ranking_in_bold_counts(line: str) -> None:
     assert ranking.levels_of(config(), f"They differ.\n{line}", answers=3) == [[1], [0, 2]]
 
 
@@ -125,7 +125,7 @@ def test_any_other_json_is_no_ranking(reply: str) -> None:
         ranking.levels_of(config(reply="json"), reply, answers=2)
 
 
-def test_ties_share_what_they_would_have_in_any_order() -> None:
+def test_tied_answers_share_the_mean_of_their_ranks() -> None:
     levels = ranking.levels_of(config(), "Sound.\nRANKING: 2 = 3 > 1", answers=3)
     assert levels == [[1, 2], [0]]
     assert ranking.scores(levels, [1, 1, 1]) == [0.0, 0.75, 0.75]
@@ -134,7 +134,7 @@ def test_ties_share_what_they_would_have_in_any_order() -> None:
     ) == pytest.approx(3)
 
 
-def test_bounds_of_a_score_are_refused_beside_ranks_and_the_group_is_seen_whole() -> None:
+def test_a_ranking_judge_has_no_bounds_and_sees_the_whole_group() -> None:
     with pytest.raises(ValidationError, match="with ranks there are none"):
         config(highest=5)
     assert config().sees_group()

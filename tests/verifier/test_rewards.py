@@ -52,8 +52,8 @@ def pattern(text: str) -> FormatConfig:
     ],
 )
 def test_exact_match_is_equality_without_surrounding_space(text: str, value: float, outcome: Outcome) -> None:
-    given = reward(EXACT, addition(), text)
-    assert (given.name, given.value, given.outcome) == ("exact_match", value, outcome)
+    component = reward(EXACT, addition(), text)
+    assert (component.name, component.value, component.outcome) == ("exact_match", value, outcome)
 
 
 @given(st.text(max_size=20))
@@ -79,40 +79,42 @@ def test_exact_match_scores_one_only_for_the_ground_truth(text: str) -> None:
         ("3*8*1=24", 0, INVALID),
     ],
 )
-def test_countdown_tells_right_from_wrong_from_unreadable(text: str, value: float, outcome: Outcome) -> None:
-    given = reward(COUNTDOWN, countdown(), text)
-    assert (given.value, given.outcome) == (value, outcome)
-    assert bool(given.detail) is (outcome is INVALID)
+def test_countdown_distinguishes_right_wrong_and_invalid_answers(
+    text: str, value: float, outcome: Outcome
+) -> None:
+    component = reward(COUNTDOWN, countdown(), text)
+    assert (component.value, component.outcome) == (value, outcome)
+    assert bool(component.detail) is (outcome is INVALID)
 
 
-def test_countdown_reads_numbers_that_a_data_file_gave_as_a_list() -> None:
+def test_countdown_accepts_numbers_as_a_list() -> None:
     assert reward(COUNTDOWN, countdown(numbers="[3, 8, 1]"), "3*8").value == 1
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("<a>4</a>", 1), ("<a>4</a> ", 0), ("x<a>4</a>", 0), ("", 0), ("<a>4</a>\n", 0)]
 )
-def test_format_matches_the_whole_completion_as_it_is(text: str, value: float) -> None:
-    given = reward(pattern(r"<a>\d</a>"), addition(), text)
-    assert (given.name, given.value, given.outcome) == ("format", value, SCORE)
+def test_format_matches_the_whole_unchanged_completion(text: str, value: float) -> None:
+    component = reward(pattern(r"<a>\d</a>"), addition(), text)
+    assert (component.name, component.value, component.outcome) == ("format", value, SCORE)
 
 
 @pytest.mark.parametrize("hostile", ["(a|a)+b", "(?:a|aa)+b", "(x+x+)+y|(a|a?)+b"])
-def test_a_match_that_would_take_forever_is_an_invalid_answer_and_soon_given_up(hostile: str) -> None:
+def test_a_match_without_an_end_is_stopped_soon_and_the_answer_is_invalid(hostile: str) -> None:
     started = time.monotonic()
-    given = reward(pattern(hostile), addition(), "a" * 5_000)
-    assert (given.value, given.outcome) == (0, INVALID)
-    assert "took longer than 0.1 s" in given.detail
+    component = reward(pattern(hostile), addition(), "a" * 5_000)
+    assert (component.value, component.outcome) == (0, INVALID)
+    assert "took longer than 0.1 s" in component.detail
     assert time.monotonic() - started < 2
 
 
 def test_quick_and_slow_matches_of_a_group_keep_their_order() -> None:
-    given = scores(pattern("(a|a)+b|x"), addition(), *map(answer, ("x", "a" * 5_000, "y", "x")))
-    assert [g.outcome for g in given] == [SCORE, INVALID, SCORE, SCORE]
-    assert [g.value for g in given] == [1, 0, 0, 1]
+    components = scores(pattern("(a|a)+b|x"), addition(), *map(answer, ("x", "a" * 5_000, "y", "x")))
+    assert [g.outcome for g in components] == [SCORE, INVALID, SCORE, SCORE]
+    assert [g.value for g in components] == [1, 0, 0, 1]
 
 
-def test_a_match_that_is_given_up_is_counted() -> None:
+def test_a_stopped_match_is_counted() -> None:
     async def play() -> Bench:
         bench = Bench([pattern("(a|a)+b|x")])
         await bench.scorer.score(addition(), [answer("x"), answer("a" * 5_000)])
@@ -122,9 +124,9 @@ def test_a_match_that_is_given_up_is_counted() -> None:
 
 
 def test_a_text_too_long_to_match_is_an_invalid_answer() -> None:
-    given = reward(pattern(".*"), addition(), "a" * 1_000_000)
-    assert (given.value, given.outcome) == (0, INVALID)
-    assert "1000000 characters; at most 65536" in given.detail
+    component = reward(pattern(".*"), addition(), "a" * 1_000_000)
+    assert (component.value, component.outcome) == (0, INVALID)
+    assert "1000000 characters; at most 65536" in component.detail
 
 
 @pytest.mark.parametrize("bad", ["(", "[a", "(?P<n", "*a"])

@@ -20,7 +20,7 @@ PROMPT = Prompt(prompt_id="p1", task="t", text="?", answer="2")
 
 
 class Held:
-    """Gives every answer `value`, once it is let go."""
+    """Scores every answer with `value` once `released` is set."""
 
     def __init__(self, value: float = 1.0) -> None:
         self.value = value
@@ -38,7 +38,7 @@ class Held:
 
 
 class Returns:
-    """Returns, or raises, what it was given."""
+    """Returns or raises `result`."""
 
     def __init__(self, result: Any) -> None:
         self._result = result
@@ -52,7 +52,7 @@ class Returns:
         pass
 
 
-def test_components_are_judged_at_the_same_time() -> None:
+def test_components_are_scored_concurrently() -> None:
     async def play() -> list[list[float]]:
         first, second = Held(1), Held(2)
         scoring = asyncio.create_task(
@@ -75,7 +75,7 @@ def test_components_are_judged_at_the_same_time() -> None:
         ([Verdict(value=1.0)], "1 verdicts for 2 answers"),
     ],
 )
-def test_a_reward_that_fails_is_an_error_of_every_answer_and_leaves_the_others(
+def test_a_failed_reward_is_an_error_of_every_answer_and_other_rewards_are_unaffected(
     result: Any, detail: str
 ) -> None:
     rewards = {"bad": Returns(result), "good": Returns([Verdict(value=1.0)] * 2)}
@@ -89,7 +89,7 @@ def test_a_reward_that_fails_is_an_error_of_every_answer_and_leaves_the_others(
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_score_that_is_no_finite_number_is_an_error(value: float) -> None:
+def test_a_score_that_is_not_a_finite_number_is_an_error(value: float) -> None:
     bench = Bench(rewards={"a": Returns([Verdict(value=value)])})
     ((component,),) = asyncio.run(bench.scorer.score(PROMPT, [answer("x")]))
     assert (component.value, component.outcome) == (0, Outcome.ERROR)
@@ -97,22 +97,22 @@ def test_a_score_that_is_no_finite_number_is_an_error(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "message"),
     [
         (((0.5, 2), (float("nan"), 4)), "the score of a step is no finite number"),
         (((0.5, 4), (0.5, 4)), "its steps end at the characters [4, 4]; they must rise"),
         (((0.5, 0),), "its steps end at the characters [0]"),
     ],
 )
-def test_steps_that_cannot_be_trained_on_are_an_error(steps: Any, said: str) -> None:
+def test_invalid_scores_of_steps_are_an_error(steps: Any, message: str) -> None:
     scored = tuple(StepReward(value=value, text_end=end) for value, end in steps)
     bench = Bench(rewards={"a": Returns([Verdict(value=1.0, steps=scored)])})
     ((component,),) = asyncio.run(bench.scorer.score(PROMPT, [answer("x")]))
     assert (component.outcome, component.steps) == (Outcome.ERROR, ())
-    assert said in component.detail
+    assert message in component.detail
 
 
-def test_the_scores_of_steps_cross_the_wire() -> None:
+def test_the_scores_of_steps_are_in_the_response() -> None:
     scored = (StepReward(value=0.25, text_end=2), StepReward(value=1.0, text_end=5))
     bench = Bench(rewards={"a": Returns([Verdict(value=1.0, steps=scored)])})
 
@@ -123,7 +123,7 @@ def test_the_scores_of_steps_cross_the_wire() -> None:
     assert codec.reward_from_proto(asyncio.run(play())).steps == scored
 
 
-def test_words_that_utf8_cannot_say_do_not_break_the_answer() -> None:
+def test_a_detail_that_utf8_cannot_encode_does_not_break_the_response() -> None:
     bench = Bench(rewards={"a": Returns([Verdict(value=1.0, detail="odd \udcff")])})
 
     async def play() -> str:
@@ -133,7 +133,7 @@ def test_words_that_utf8_cannot_say_do_not_break_the_answer() -> None:
     assert asyncio.run(play()) == "odd ?"
 
 
-def test_a_prompt_that_cannot_be_judged_is_refused_each_time_and_reported_once() -> None:
+def test_a_prompt_that_cannot_be_judged_is_refused_each_time_and_logged_once() -> None:
     bench = Bench(rewards={"a": Returns(UnusableGroundTruth("prompt p1: no `answer`"))})
     for _ in range(3):
         with pytest.raises(UnusableGroundTruth):
@@ -143,12 +143,12 @@ def test_a_prompt_that_cannot_be_judged_is_refused_each_time_and_reported_once()
     assert bench.sample("answers_waiting") == 0
 
 
-def test_no_answers_are_an_invalid_request() -> None:
+def test_a_request_without_answers_is_invalid() -> None:
     with pytest.raises(InvalidRequest, match="no answers"):
         asyncio.run(Bench(rewards={"a": Returns([])}).scorer.score(PROMPT, []))
 
 
-def test_a_full_queue_refuses_with_a_hint_and_takes_the_next_once_there_is_room() -> None:
+def test_a_full_queue_refuses_with_a_retry_after_hint_until_it_has_free_slots() -> None:
     async def play() -> None:
         held = Held()
         bench = Bench(rewards={"held": held}, config=VerifierConfig(queue=4))
@@ -167,12 +167,12 @@ def test_a_full_queue_refuses_with_a_hint_and_takes_the_next_once_there_is_room(
     asyncio.run(play())
 
 
-def test_a_group_larger_than_the_queue_is_scored_when_nothing_else_waits() -> None:
+def test_an_empty_queue_accepts_a_group_larger_than_itself() -> None:
     bench = Bench(rewards={"a": Returns([Verdict(value=1.0)] * 9)}, config=VerifierConfig(queue=4))
     assert len(asyncio.run(bench.scorer.score(PROMPT, [answer("x")] * 9))) == 9
 
 
-def test_over_the_wire_a_refusal_is_resource_exhausted_and_a_client_that_calls_again_gets_through() -> None:
+def test_over_grpc_a_refusal_is_resource_exhausted_and_a_retry_succeeds() -> None:
     async def play() -> None:
         held = Held()
         bench = Bench(rewards={"held": held}, config=VerifierConfig(queue=1))

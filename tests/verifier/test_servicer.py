@@ -29,7 +29,7 @@ Client = Callable[[pb.ScoreRequest], Awaitable[pb.ScoreResponse]]
 
 @asynccontextmanager
 async def serve(bench: Bench) -> AsyncIterator[Client]:
-    """The bench behind a gRPC server, and a client of it."""
+    """Start a gRPC server with the bench, and yield a client."""
     register = partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer, bench.programs))
     server = await start_server("127.0.0.1:0", register, config=RPC)
     async with bench, open_channel(server.address, RPC) as channel:
@@ -74,7 +74,7 @@ def test_every_answer_gets_every_configured_reward_in_order() -> None:
     assert values(response) == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
 
 
-def test_an_empty_answer_is_invalid_on_the_wire() -> None:
+def test_an_empty_answer_is_invalid() -> None:
     reward = call(bench(), request("")).vectors[0].rewards[0]
     assert (reward.value, reward.outcome, reward.detail) == (0, types.OUTCOME_INVALID_ANSWER, "empty answer")
 
@@ -102,7 +102,7 @@ def test_an_error_of_one_answer_leaves_the_others_scored_and_is_counted_and_logg
 
 def test_outcomes_and_time_are_measured() -> None:
     server = bench()
-    assert scored(server, "error") == 0  # from the start, so that the first one is a rise
+    assert scored(server, "error") == 0  # the counter exists from the start, so its first increase is visible
     call(server, request("46", "47", ""))
     assert scored(server, "score") == 2
     assert scored(server, "invalid_answer") == 1
@@ -120,7 +120,7 @@ def test_outcomes_and_time_are_measured() -> None:
         (pb.ScoreRequest(prompt=request().prompt, answers=[pb.Answer(text="46")]), "finish_reason is 0"),
     ],
 )
-def test_a_request_that_cannot_be_right_says_what_is_missing(message: pb.ScoreRequest, reason: str) -> None:
+def test_the_error_of_an_invalid_request_says_what_is_missing(message: pb.ScoreRequest, reason: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match=reason) as caught:
         call(bench(), message)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -131,7 +131,7 @@ def test_a_missing_countdown_field_is_named() -> None:
         call(bench([COUNTDOWN]), request("3*8", answer="24"))
 
 
-def test_other_calls_are_answered_while_a_slow_pattern_runs() -> None:
+def test_other_calls_get_responses_while_a_slow_pattern_runs() -> None:
     server = bench([FormatConfig(name="format", pattern="(a|a)+b|x")])
 
     async def slow_had_ended_before_the_quick_one() -> bool:
@@ -147,7 +147,7 @@ def test_other_calls_are_answered_while_a_slow_pattern_runs() -> None:
     assert not asyncio.run(slow_had_ended_before_the_quick_one())
 
 
-def test_a_group_of_eight_exact_matches_costs_well_under_a_millisecond() -> None:
+def test_scoring_eight_exact_matches_takes_less_than_a_millisecond() -> None:
     server, message = bench(), request(*["46"] * 8)
 
     async def many() -> float:

@@ -1,4 +1,4 @@
-"""Rewards of the form of a completion, alone and in its group."""
+"""Rewards for the form of a completion, of a single one and within its group."""
 
 import asyncio
 import time
@@ -32,15 +32,15 @@ HOSTILE = (
 
 
 def values(config: RewardSection, *texts: str) -> list[float]:
-    return [round(given.value, 6) for given in scores(config, PROMPT, *map(answer, texts))]
+    return [round(component.value, 6) for component in scores(config, PROMPT, *map(answer, texts))]
 
 
 def one(config: RewardSection, text: str) -> Reward:
-    (given,) = scores(config, PROMPT, answer(text))
-    return given
+    (component,) = scores(config, PROMPT, answer(text))
+    return component
 
 
-def test_tags_come_once_each_in_order_and_enclose_something() -> None:
+def test_tags_have_to_occur_once_in_order_and_not_be_empty() -> None:
     form = FormatConfig(name="format", tags=("think", "answer"))
     assert values(
         form,
@@ -53,12 +53,12 @@ def test_tags_come_once_each_in_order_and_enclose_something() -> None:
     ) == [1, 0, 0, 0, 0, 0]
 
 
-def test_another_kind_of_box_does_not_fill_an_empty_one() -> None:
+def test_a_box_of_another_kind_does_not_count() -> None:
     form = FormatConfig(name="format", boxed=True)
     assert values(form, r"\boxed{} \fbox{1}", r"\boxed{1} \fbox{", r"\fbox{1}") == [0, 1, 0]
 
 
-def test_a_box_is_wanted_once_closed_and_not_empty() -> None:
+def test_a_box_has_to_occur_once_closed_and_not_empty() -> None:
     form = FormatConfig(name="format", boxed=True)
     assert values(form, r"\boxed{\frac{1}{2}}", r"\boxed{1", r"\boxed{}", r"\boxed{1}\boxed{1}", "1") == [
         1,
@@ -72,7 +72,7 @@ def test_a_box_is_wanted_once_closed_and_not_empty() -> None:
 @pytest.mark.parametrize(
     ("tokens", "soft", "linear"), [(0, 0, 0), (100, 0, 0), (150, -0.5, -0.5), (300, -1, -2)]
 )
-def test_a_completion_that_is_too_long_is_punished_in_proportion(
+def test_the_penalty_of_a_completion_is_proportional_to_its_excess_length(
     tokens: int, soft: float, linear: float
 ) -> None:
     long = Answer(text="x", tokens=tokens, finish_reason=FinishReason.LENGTH)
@@ -85,7 +85,10 @@ LATIN, HAN = ("Latin",), ("Han",)
 
 
 def shares(scripts: Sequence[str], *texts: str) -> list[float]:
-    return [round(given.value, 6) for given in score_language(PROMPT, [*map(answer, texts)], scripts=scripts)]
+    return [
+        round(component.value, 6)
+        for component in score_language(PROMPT, [*map(answer, texts)], scripts=scripts)
+    ]
 
 
 def test_language_consistency_is_the_share_of_letters_outside_of_code_and_latex() -> None:
@@ -104,31 +107,31 @@ def test_language_consistency_is_the_share_of_letters_outside_of_code_and_latex(
         "$𝑥$",
     ],
 )  # fmt: skip
-def test_code_formulas_links_and_tags_count_for_no_language(aside: str) -> None:
-    letters = aside.count("x</think>")  # between two tags there is a text
+def test_code_formulas_links_and_tags_do_not_count_as_language(aside: str) -> None:
+    letters = aside.count("x</think>")  # the text between two tags counts
     assert shares(HAN, f"中文 {aside} 文") == [round(3 / (3 + letters), 6)]
     assert shares(LATIN, f"ab {aside} c") == [1]
 
 
 @pytest.mark.parametrize("opening", ["`", "$", "$$", "```", r"\(", r"\[", "\\", r"\$", "<", "`` "])
-def test_what_opens_and_does_not_close_hides_nothing(opening: str) -> None:
+def test_an_unclosed_element_hides_no_text(opening: str) -> None:
     assert shares(LATIN, f"a {opening}中文中", f"a {opening}中\n文 中") == [0.25, 0.25]
     assert shares(HAN, f"中 {opening} the quick brown") == [pytest.approx(1 / 14, abs=1e-6)]
 
 
-def test_a_link_ends_where_the_text_of_another_script_begins() -> None:
+def test_a_link_ends_at_a_letter_of_another_script() -> None:
     assert shares(LATIN, "a https://中文中", "a https://example.org/中文中") == [0.666667, 0.25]
 
 
 @pytest.mark.parametrize("pair", ["`{}`", "```{}```", "${}$", "$${}$$", r"\({}\)", r"\[{}\]"])
-def test_what_is_closed_hides_no_prose(pair: str) -> None:
+def test_prose_inside_a_closed_element_counts(pair: str) -> None:
     assert shares(LATIN, f"abc {pair.format('中文中')}") == [0.5]
     prose = "we add the two numbers and then we see a sum"
     assert shares(HAN, f"中 {pair.format(prose)}") == [round(1 / (1 + len(prose.replace(" ", ""))), 6)]
     assert shares(HAN, rf"中 \{prose.replace(' ', ' ' + chr(92))}")[0] < 0.1
 
 
-def test_repetition_is_the_share_of_trigrams_that_came_before() -> None:
+def test_repetition_is_the_share_of_repeated_trigrams() -> None:
     again = RepetitionConfig(name="repetition")
     assert values(again, "a b c d", "a b c a b c", "a b", "x " * 102) == [0, -0.25, 0, -0.99]
     assert one(again, "a" * 3_200).value == pytest.approx(-0.989796, abs=1e-6)
@@ -137,11 +140,11 @@ def test_repetition_is_the_share_of_trigrams_that_came_before() -> None:
 @pytest.mark.parametrize(
     ("duplicates", "expected"), [("later", [1, 0, 1]), ("all", [0, 0, 1]), ("share", [0.5, 0.5, 1])]
 )
-def test_duplicates_in_a_group_lose(duplicates: Any, expected: list[float]) -> None:
+def test_duplicates_in_a_group_have_lower_scores(duplicates: Any, expected: list[float]) -> None:
     assert values(NoRepeatConfig(name="no_repeat", duplicates=duplicates), "a b", " a  b", "A b") == expected
 
 
-def test_diversity_is_the_share_of_ngrams_of_ones_own() -> None:
+def test_diversity_is_the_share_of_unique_ngrams() -> None:
     assert values(DiversityConfig(name="diversity"), "a b c", "a b d", "e f") == [0.5, 0.5, 1]
 
 
@@ -155,11 +158,11 @@ def test_diversity_is_the_share_of_ngrams_of_ones_own() -> None:
         DiversityConfig(name="diversity"),
     ],
 )
-def test_hostile_answers_get_a_verdict_in_its_range_and_soon(config: RewardSection) -> None:
+def test_hostile_answers_get_a_verdict_in_range_quickly(config: RewardSection) -> None:
     started = time.monotonic()
-    given = scores(config, PROMPT, *map(answer, HOSTILE))
+    components = scores(config, PROMPT, *map(answer, HOSTILE))
     assert time.monotonic() - started < 5
-    assert all(g.outcome in (SCORE, INVALID) and -1 <= g.value <= 1 for g in given)
+    assert all(g.outcome in (SCORE, INVALID) and -1 <= g.value <= 1 for g in components)
 
 
 SCHEMA = {
@@ -171,7 +174,7 @@ SCHEMA = {
 NO_JSON = ['{"n": NaN}', '{"n": 1, "n": 2}', '{"n": 1} x', '```json\n{"n": 1}\n```', *HOSTILE]
 
 
-def test_json_is_read_strictly_and_judged_by_its_schema() -> None:
+def test_json_is_parsed_strictly_and_validated_by_its_schema() -> None:
     async def play() -> None:
         fixed = JsonSchemaConfig(name="fixed", kind="json_schema", json_schema=SCHEMA)
         per_row = JsonSchemaConfig(name="row", kind="json_schema", schema_field="schema", fenced=True)
@@ -199,7 +202,7 @@ def test_json_is_read_strictly_and_judged_by_its_schema() -> None:
 @pytest.mark.parametrize(
     "schema", [{"$ref": "http://127.0.0.1/x"}, {"items": {"$ref": "file:///etc/passwd"}}, {"type": 7}]
 )
-def test_a_schema_that_is_none_or_leads_elsewhere_is_a_configuration_error(schema: dict[str, Any]) -> None:
+def test_an_invalid_schema_or_an_external_reference_is_a_configuration_error(schema: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"json_schema: .*(leads out of the schema|not a JSON schema)"):
         Bench([JsonSchemaConfig(name="json_schema", json_schema=schema)])
 
@@ -213,7 +216,7 @@ def test_a_schema_that_is_none_or_leads_elsewhere_is_a_configuration_error(schem
     ],
     ids=lambda config: config.name,
 )
-def test_long_texts_leave_the_loop_free_for_others(config: RewardSection) -> None:
+def test_long_texts_do_not_block_the_event_loop(config: RewardSection) -> None:
     texts = [answer("ab cd " * 43_000 + str(number)) for number in range(8)]
 
     async def play() -> int:

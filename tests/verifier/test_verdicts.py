@@ -1,4 +1,4 @@
-"""Verdicts that were wrong once: of schemas, of accents in two writings, of a dollar between two digits."""
+"""Verdicts that were wrong once: of schemas, of composed accents, of a dollar between two digits."""
 
 import asyncio
 from fractions import Fraction
@@ -42,14 +42,14 @@ def by_schema(schema: dict[str, Any], text: str) -> Verdict:
         (NODE, '{"next":' * 50 + "{}" + "}" * 50, 1),
     ],
 )
-def test_a_schema_judges_numbers_as_they_are_written_and_circles_that_end(
+def test_a_schema_compares_exact_numbers_and_follows_recursion_that_ends(
     schema: dict[str, Any], text: str, value: float
 ) -> None:
     assert by_schema(schema, text) == Verdict(value=value)
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ({"$ref": "#"}, "leads back to itself"),
         ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#"}}}, "leads back to itself"),
@@ -58,31 +58,31 @@ def test_a_schema_judges_numbers_as_they_are_written_and_circles_that_end(
         ({"$id": "http://127.0.0.1:9/", "$ref": "other.json"}, "leads out of the schema"),
     ],
 )
-def test_a_reference_that_does_not_end_somewhere_is_no_answers_fault(
-    schema: dict[str, Any], said: str
+def test_a_cyclic_or_missing_reference_of_a_schema_is_a_configuration_error(
+    schema: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         check_schema(schema)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         Bench([JsonSchemaConfig(name="json_schema", json_schema=schema)])
 
 
-def test_a_reference_that_only_some_answers_reach_names_the_row() -> None:
+def test_the_error_of_a_reference_that_only_some_answers_reach_names_the_row() -> None:
     with pytest.raises(UnusableGroundTruth, match="prompt row-7: a reference of the schema ends nowhere"):
         by_schema({"properties": {"a": {"$ref": "#/$defs/none"}}}, '{"a": 1}')
 
 
-def test_a_number_that_no_float_holds_is_no_infinity() -> None:
+def test_a_number_beyond_the_range_of_floats_is_an_error() -> None:
     with pytest.raises(InvalidJson, match="beyond what a float holds"):
         read_json('{"n": -1e999}')
 
 
 @pytest.mark.parametrize("fence", ["```json\n", "```JSON\n", "``` json\r\n", "```\n"])
-def test_a_block_may_be_opened_in_several_ways(fence: str) -> None:
+def test_every_opening_of_a_block_of_json_is_accepted(fence: str) -> None:
     assert only_block(f"so: {fence}[1]\n```") == "[1]"
 
 
-def test_an_accent_is_the_same_as_one_character_and_as_two() -> None:
+def test_composed_and_decomposed_accents_are_equal() -> None:
     two = "cafe\u0301"
     assert scores(ExactMatchConfig(name="exact_match"), PROMPT, answer(two))[0].value == 1
     assert [
@@ -94,45 +94,47 @@ def test_an_accent_is_the_same_as_one_character_and_as_two() -> None:
 
 
 @pytest.mark.parametrize("text", [r"4\$6", "4$6", r"4\6"])
-def test_a_dollar_between_two_digits_makes_no_number(text: str) -> None:
+def test_digits_around_a_dollar_are_not_one_number(text: str) -> None:
     with pytest.raises(NotANumber):
         read_number(text)
 
 
 @pytest.mark.parametrize("text", [r"\$46", "$46", "-$46", r"-\$46", "$46$", r"46\$"])
-def test_a_dollar_around_a_number_is_no_part_of_it(text: str) -> None:
+def test_dollars_around_a_number_are_ignored(text: str) -> None:
     assert abs(read_number(text)[0]) == Fraction(46)
 
 
-def test_the_soft_punishment_is_that_of_the_paper_at_its_own_numbers() -> None:
-    """DAPO: L_max 20480, L_cache 4096."""
+def test_the_soft_overlong_penalty_has_the_values_of_the_paper() -> None:
+    """The settings of DAPO: L_max 20480, L_cache 4096."""
     config = LengthConfig(name="length", safe_tokens=16384, max_tokens=20480)
     lengths = (1, 16384, 16385, 18432, 20480, 20481, 10**6)
     answers = [Answer(text="x", tokens=tokens, finish_reason=FinishReason.STOP) for tokens in lengths]
     expected = [0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0, -1.0]
-    assert [given.value for given in scores(config, PROMPT, *answers)] == expected
+    assert [component.value for component in scores(config, PROMPT, *answers)] == expected
 
 
-def test_the_repetition_is_the_penalty_of_one_minus_distinct_over_all() -> None:
+def test_the_repetition_penalty_is_the_share_of_distinct_ngrams_minus_1() -> None:
     assert (
         scores(RepetitionConfig(name="r", kind="repetition"), PROMPT, answer("a b c " * 3))[0].value
         == 3 / 7 - 1
     )
 
 
-def test_a_verdict_of_math_is_of_its_ground_truth_and_its_digits_alone() -> None:
+def test_a_cached_verdict_of_math_depends_only_on_ground_truth_and_digits() -> None:
     from slipstream.config.rewards import MathConfig
 
     async def play() -> list[tuple[float, Outcome]]:
         configs = [
             MathConfig(name=f"m{digits}", kind="math", extract="whole", digits=digits) for digits in (2, 6)
         ]
-        found = []
+        values = []
         async with Bench(configs) as bench:
             for truth, text in ((r"\sqrt{2}", "1.41"), (r"\sqrt{3}", "1.41"), (r"\sqrt{2}", "1.41")):
                 prompt = Prompt(prompt_id=truth, task="t", text="?", answer=truth)
-                found += [(c.value, c.outcome) for c in (await bench.scorer.score(prompt, [answer(text)]))[0]]
-        return found
+                values += [
+                    (c.value, c.outcome) for c in (await bench.scorer.score(prompt, [answer(text)]))[0]
+                ]
+        return values
 
     one, none = (1.0, Outcome.SCORE), (0.0, Outcome.SCORE)
     assert asyncio.run(play()) == [one, none, none, none, one, none]

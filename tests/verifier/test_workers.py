@@ -1,4 +1,4 @@
-"""The pool of children: what a job costs when it loops, sleeps, dies, forks or eats memory."""
+"""The pool of child processes, with jobs that loop, sleep, die, fork or take too much memory."""
 
 import asyncio
 import os
@@ -28,8 +28,8 @@ def importable_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root / "services"), str(root / "tests")]))
 
 
-def custom(function: str, **given: Any) -> CustomConfig:
-    return CustomConfig(name="own", function=f"{MODULE}:{function}", **given)
+def custom(function: str, **options: Any) -> CustomConfig:
+    return CustomConfig(name="own", function=f"{MODULE}:{function}", **options)
 
 
 def bench(config: CustomConfig, *, workers: int = 1) -> Bench:
@@ -59,13 +59,13 @@ def test_a_users_function_scores_each_answer_with_its_arguments() -> None:
     assert [c.value for c in once(custom("length", arguments={"per": 2}), "abcd", "ab", "")] == [2, 1, 0]
 
 
-def test_what_a_users_function_returns_is_a_score_or_an_error() -> None:
+def test_the_result_of_a_users_function_is_a_score_or_an_error() -> None:
     texts = ("true", "half", "verdict", "invalid", "none", "text", "nan")
-    given = once(custom("said"), *texts)
-    assert [c.outcome for c in given] == [SCORE, SCORE, SCORE, INVALID, ERROR, ERROR, ERROR]
-    assert [c.value for c in given[:4]] == [1, 0.5, 2, 0]
-    assert (given[2].detail, given[3].detail) == ("two", "unreadable")
-    assert "got NoneType" in given[4].detail
+    components = once(custom("said"), *texts)
+    assert [c.outcome for c in components] == [SCORE, SCORE, SCORE, INVALID, ERROR, ERROR, ERROR]
+    assert [c.value for c in components[:4]] == [1, 0.5, 2, 0]
+    assert (components[2].detail, components[3].detail) == ("two", "unreadable")
+    assert "got NoneType" in components[4].detail
 
 
 def test_a_users_function_may_score_the_steps_of_an_answer() -> None:
@@ -81,12 +81,12 @@ def test_a_group_function_sees_all_answers() -> None:
 
 
 def test_a_group_function_that_returns_too_few_scores_is_an_error_for_all() -> None:
-    given = once(custom("one_short", group=True), "a", "b")
-    assert [c.outcome for c in given] == [ERROR, ERROR]
-    assert "returned 1 scores for 2 answers" in given[0].detail
+    components = once(custom("one_short", group=True), "a", "b")
+    assert [c.outcome for c in components] == [ERROR, ERROR]
+    assert "returned 1 scores for 2 answers" in components[0].detail
 
 
-def test_the_answers_of_a_group_are_spread_over_children_and_none_runs_here() -> None:
+def test_the_answers_of_a_group_run_in_several_children_and_not_in_the_verifier() -> None:
     async def play() -> set[float]:
         async with bench(custom("whose_process"), workers=2) as made:
             return {c.value for c in await judged(made, *map(str, range(16)))}
@@ -97,45 +97,45 @@ def test_the_answers_of_a_group_are_spread_over_children_and_none_runs_here() ->
     assert not any(alive(int(pid)) for pid in processes)
 
 
-def test_whatever_an_answer_does_costs_that_answer_alone() -> None:
+def test_a_failed_job_fails_only_its_answer() -> None:
     texts = ("exit", "quit", "crash", "memory", "recurse", "print", "raise", "sleep", "fine")
-    given = once(custom("misbehaves", timeout_seconds=0.5), *texts, workers=2)
-    said = {text: (c.outcome, c.detail) for text, c in zip(texts, given, strict=True)}
-    assert [text for text, (outcome, _) in said.items() if outcome is SCORE] == ["print", "fine"]
-    assert all(outcome is ERROR for text, (outcome, _) in said.items() if text not in ("print", "fine"))
-    assert "ended with status 3" in said["exit"][1]
-    assert "SystemExit: no such option" in said["quit"][1]
-    assert "SIGSEGV" in said["crash"][1]
-    assert "MemoryError: it needs more than verifier.worker_memory_mib gives" in said["memory"][1]
-    assert "RecursionError" in said["recurse"][1]
-    assert "KeyError: 'no such thing'" in said["raise"][1]
-    assert "it does not compute" in said["sleep"][1]
+    components = once(custom("misbehaves", timeout_seconds=0.5), *texts, workers=2)
+    ends = {text: (c.outcome, c.detail) for text, c in zip(texts, components, strict=True)}
+    assert [text for text, (outcome, _) in ends.items() if outcome is SCORE] == ["print", "fine"]
+    assert all(outcome is ERROR for text, (outcome, _) in ends.items() if text not in ("print", "fine"))
+    assert "ended with status 3" in ends["exit"][1]
+    assert "SystemExit: no such option" in ends["quit"][1]
+    assert "SIGSEGV" in ends["crash"][1]
+    assert "MemoryError: it needs more than verifier.worker_memory_mib gives" in ends["memory"][1]
+    assert "RecursionError" in ends["recurse"][1]
+    assert "KeyError: 'no such thing'" in ends["raise"][1]
+    assert "it does not compute" in ends["sleep"][1]
 
 
-def test_an_answer_that_computes_for_ever_ends_with_all_that_it_started(tmp_path: Path) -> None:
+def test_an_answer_beyond_its_time_is_killed_with_all_processes_that_it_started(tmp_path: Path) -> None:
     async def play() -> tuple[Component, Bench]:
         async with bench(custom("misbehaves", timeout_seconds=0.5)) as made:
-            (given,) = await judged(made, f"offspring {tmp_path / 'pid'}")
+            (component,) = await judged(made, f"offspring {tmp_path / 'pid'}")
             (after,) = await judged(made, "fine")
             assert after.value == 1
-            return given, made
+            return component, made
 
-    given, made = asyncio.run(play())
-    assert (given.outcome, given.detail) == (ERROR, "no verdict within 0.5 s")
+    component, made = asyncio.run(play())
+    assert (component.outcome, component.detail) == (ERROR, "no verdict within 0.5 s")
     assert not alive(int((tmp_path / "pid").read_text()))
     assert made.sample("workers_killed_total", reason="overrun") == 1
     assert made.sample("reward_overruns_total", reward="own") == 1
 
 
-def test_an_overrun_is_an_invalid_answer_unless_the_reward_says_otherwise() -> None:
+def test_an_overrun_is_an_invalid_answer_by_default() -> None:
     async def play() -> Component:
         made = bench(custom("length"))
         own = PoolScorer(f"{MODULE}:misbehaves", name="own", seconds=0.3, resources=made.resources).each()
         async with Bench(rewards={"own": own}) as scoring, made:
             return (await judged(scoring, "spin"))[0]
 
-    given = asyncio.run(play())
-    assert (given.value, given.outcome) == (0, INVALID)
+    component = asyncio.run(play())
+    assert (component.value, component.outcome) == (0, INVALID)
 
 
 def test_an_unusable_ground_truth_in_a_child_refuses_the_request() -> None:
@@ -143,7 +143,7 @@ def test_an_unusable_ground_truth_in_a_child_refuses_the_request() -> None:
         once(custom("misbehaves"), "unusable")
 
 
-def test_a_child_is_used_again_and_again() -> None:
+def test_a_child_is_reused() -> None:
     async def play() -> list[float]:
         async with bench(custom("whose_process")) as made:
             return [(await judged(made, "a"))[0].value for _ in range(20)]
@@ -151,7 +151,7 @@ def test_a_child_is_used_again_and_again() -> None:
     assert len(set(asyncio.run(play()))) == 1
 
 
-def test_a_caller_that_gives_up_leaves_the_pool_whole() -> None:
+def test_a_cancelled_caller_loses_no_child_of_the_pool() -> None:
     async def play() -> float:
         async with bench(custom("misbehaves", timeout_seconds=0.5)) as made:
             with pytest.raises(TimeoutError):
@@ -170,7 +170,7 @@ def test_no_child_starts_unless_a_reward_needs_one() -> None:
     assert asyncio.run(play()) == before
 
 
-def test_a_pool_that_cannot_import_its_function_does_not_start_and_leaves_nothing() -> None:
+def test_a_pool_that_cannot_import_its_function_does_not_start_and_leaves_no_process() -> None:
     async def play() -> None:
         async with bench(custom("not_there"), workers=2):
             pass
@@ -181,14 +181,14 @@ def test_a_pool_that_cannot_import_its_function_does_not_start_and_leaves_nothin
     assert len(children()) == before
 
 
-def test_many_deaths_in_a_row_leave_as_many_processes_as_before() -> None:
+def test_the_number_of_children_is_unchanged_after_many_deaths() -> None:
     async def play() -> tuple[int, int]:
         async with bench(custom("misbehaves"), workers=2) as made:
             before = len(children())
             for _ in range(3):
-                given = await judged(made, *["exit", "crash"] * 4)
-                assert all(c.outcome is ERROR for c in given)
-            assert (await judged(made, *["fine"] * 8))[0].value == 1  # by both children
+                components = await judged(made, *["exit", "crash"] * 4)
+                assert all(c.outcome is ERROR for c in components)
+            assert (await judged(made, *["fine"] * 8))[0].value == 1  # both children work
             return before, len(children())
 
     before, after = asyncio.run(play())
@@ -196,7 +196,9 @@ def test_many_deaths_in_a_row_leave_as_many_processes_as_before() -> None:
 
 
 @pytest.mark.parametrize(("quota", "most"), [("100000 100000", 1), ("50000 100000", 1), ("max 100000", 4096)])
-def test_a_containers_quota_bounds_the_children(tmp_path: Path, quota: str, most: int) -> None:
+def test_the_cpu_quota_of_a_container_limits_the_number_of_children(
+    tmp_path: Path, quota: str, most: int
+) -> None:
     (tmp_path / "cpu.max").write_text(quota)
     assert usable_cores(tmp_path / "cpu.max") == min(most, len(os.sched_getaffinity(0)))
     assert usable_cores(tmp_path / "none") == len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Tiny random scoring models, made on the spot, and what they say of one text without any of our code."""
+"""Tiny random scoring models, and their logits for one text computed without Slipstream."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ ARCHITECTURES: dict[str, Any] = {
 
 
 def a_model(folder: Path, kind: str, *, outputs: int = 1, chat: bool = False) -> Path:
-    """A directory with a model and its tokenizer."""
+    """Create a directory with a model and its tokenizer."""
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     shape |= {"num_key_value_heads": 2, "initializer_range": 0.5}
@@ -41,7 +41,7 @@ def a_model(folder: Path, kind: str, *, outputs: int = 1, chat: bool = False) ->
 
 
 def logits_of(folder: Path, kind: str, text: str) -> torch.Tensor:
-    """The logits of one text of words, by itself."""
+    """Return the logits of one text, computed with transformers alone."""
     ids = [WORDS.index(word) for word in text.split()]
     with torch.inference_mode():
         output = ARCHITECTURES[kind].from_pretrained(folder, dtype=torch.float32)(torch.tensor([ids]))

@@ -91,7 +91,7 @@ def described(layers: dict[str, Any]) -> Iterator[str]:
         yield f"  {name:<20}active"
     for name, reason in layers["missing"].items():
         yield f"  {name:<20}missing: {reason}"
-    yield from room(layers["room"]) if "room" in layers else ()
+    yield from shared_limits(layers["room"]) if "room" in layers else ()
     missing = lacking(layers)
     if missing:
         yield f"A verifier that runs code refuses to start: verifier.isolation.require: {', '.join(missing)}"
@@ -99,7 +99,7 @@ def described(layers: dict[str, Any]) -> Iterator[str]:
         yield "Enough for a verifier that runs code, as verifier.isolation.require is by default."
 
 
-def room(resources: dict[str, Any]) -> Iterator[str]:
+def shared_limits(resources: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each resource that concurrent programs share."""
     processes = resources["processes"]
     yield f"  {'memory':<20}{resources['memory_mib']:,} MiB, of the cgroup or of the machine"

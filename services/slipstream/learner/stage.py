@@ -26,7 +26,7 @@ from slipstream.learner.policy.loading import load_policy, pick_device, without_
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.service import open_learner_service
-from slipstream.learner.stages.delivery import MeasuredLocally, NothingTrained, ServedByWorkers
+from slipstream.learner.stages.delivery import MeasuredLocally, NothingTrained, ServedByRollouts
 from slipstream.learner.stages.demonstrations import DemonstrationSampler
 from slipstream.learner.stages.preference import PreferenceTraining
 from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
@@ -60,7 +60,7 @@ async def main(pod: Pod) -> None:
         if isinstance(stage, StepLabelsStage):
             delivery = NothingTrained(service.fleet)
         elif teacher is None:
-            delivery = ServedByWorkers(snapshot, publisher, service.evaluator)
+            delivery = ServedByRollouts(snapshot, publisher, service.evaluator)
         else:
             delivery = MeasuredLocally(policy, config, fleet=service.fleet, report=service.report)
         rounds = Rounds(

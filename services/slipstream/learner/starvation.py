@@ -1,6 +1,6 @@
-"""The wait for a batch: its deadline, and why none comes, by the ledger and the activity of the workers.
+"""The wait for a batch: its deadline, and why none comes, by the ledger and the state of actors and rollouts.
 
-Workers are the actors and the rollouts.
+The wire format calls actors and rollouts workers.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Observed(Protocol):
     """The part of the client of replay that is used here."""
 
     async def activity(self) -> Activity:
-        """Return replay's ledger and the state of all workers. Errors: SlipstreamError, AioRpcError."""
+        """Return the ledger and the state of actors and rollouts. Errors: SlipstreamError, AioRpcError."""
 
 
 class StarvationReport:
@@ -87,7 +87,7 @@ class StarvationReport:
 
 
 def describe(before: Ledger | None, now: Activity) -> str:
-    """Describe the groups since `before` (None: since the run began), the leases and the workers."""
+    """Describe the groups since `before` (None: since the run began), the leases, actors and rollouts."""
     return "; ".join(
         [
             _groups(before, now.ledger),

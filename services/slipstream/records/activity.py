@@ -1,4 +1,4 @@
-"""The state of the workers, as replay sees it."""
+"""The state of the actors and rollouts (workers, in the wire format), as replay sees it."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -7,7 +7,7 @@ from slipstream.records.ledger import Ledger
 
 
 class WorkerKind(Enum):
-    """What a worker is."""
+    """The kind of a pod that reports to replay."""
 
     ACTOR = "actor"
     ROLLOUT = "rollout"
@@ -30,7 +30,7 @@ class WorkerActivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The ledger and the state of all workers. `oldest_lease_seconds` is 0 without a running lease."""
+    """The ledger and the state of all actors and rollouts. `oldest_lease_seconds` is 0 without a lease."""
 
     ledger: Ledger = field(default_factory=Ledger)
     admission_free: int = 0

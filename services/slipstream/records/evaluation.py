@@ -1,4 +1,4 @@
-"""Statistics of evaluations, and of all groups that workers generated."""
+"""Statistics of evaluations, and of all groups that actors sampled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

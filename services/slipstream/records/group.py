@@ -1,4 +1,4 @@
-"""A group, the completions of one prompt, and the lease under which a worker samples it."""
+"""A group, the completions of one prompt, and the lease under which an actor samples it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -26,7 +26,7 @@ class InsertOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A worker's lease of a prompt: `seconds` to insert its group, renewed by heartbeats."""
+    """An actor's lease of a prompt: `seconds` to insert its group, renewed by heartbeats."""
 
     group_id: str
     lease_epoch: int

@@ -64,7 +64,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
 
     async def LeasePrompts(self, request: pb.LeasePromptsRequest, context: Any) -> pb.LeasePromptsResponse:
-        """Wait for admission, and lease prompts. If the worker cancels the call, its leases are returned."""
+        """Wait for admission, and lease prompts. If the actor cancels the call, its leases are returned."""
         check_named(worker_id=request.worker_id)
         check_at_least(1, max_prompts=request.max_prompts)
 
@@ -87,7 +87,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         )
 
     async def RenewLeases(self, request: pb.RenewLeasesRequest, context: Any) -> pb.RenewLeasesResponse:
-        """Extend the leases that the worker still holds, and name those that it has lost."""
+        """Extend the leases that the actor still holds, and name those that it has lost."""
         check_named(worker_id=request.worker_id)
         check_group_ids(ref.group_id for ref in request.leases)
         lost = await self._store.renew(
@@ -252,7 +252,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         )
 
     async def GetActivity(self, request: pb.GetActivityRequest, context: Any) -> pb.GetActivityResponse:
-        """Return what each worker does."""
+        """Return the state of each actor and rollout."""
         return replay_codec.activity_to_proto(await self._store.activity())
 
     def _lease(self, slot: Slot) -> Lease:

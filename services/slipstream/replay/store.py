@@ -62,7 +62,7 @@ class ReplayStore:
 
     async def lease(self, request: LeaseRequest) -> tuple[Slot, ...]:
         """Lease prompts, in this order: those of an earlier attempt of the same request; prompts of
-        evaluations whose version the worker serves; and as many training prompts as admission allows."""
+        evaluations whose version its rollouts serve; and as many training prompts as admission allows."""
         leases = await self._scripts.call(
             "lease",
             request.worker,
@@ -88,7 +88,7 @@ class ReplayStore:
         serving_version: int = NEVER,
         scoring_failure: str = "",
     ) -> tuple[tuple[str, int], ...]:
-        """Extend all leases of a worker, given as (group id, epoch). Returns those that it has lost."""
+        """Extend all leases of an actor, given as (group id, epoch). Returns those that it has lost."""
         flat = [part for lease in leases for part in lease]
         lost = await self._scripts.call(
             "renew", worker, self._lease_milliseconds, serving_version, scoring_failure, *flat
@@ -98,7 +98,7 @@ class ReplayStore:
     async def return_leases(
         self, worker: str, leases: Sequence[tuple[str, int]], *, fault: str = "", engines_lost: int = 0
     ) -> int:
-        """Return leases, given as (group id, epoch), without groups. Returns how many the worker still held.
+        """Return leases, given as (group id, epoch), without groups. Returns how many the actor still held.
 
         Each engine that a prompt ended is a fault. The third fault of a prompt retires it.
         """
@@ -113,7 +113,7 @@ class ReplayStore:
         )
 
     async def activity(self) -> Activity:
-        """Return what each worker does, and the ledger a moment earlier."""
+        """Return the state of each actor and rollout, and the ledger a moment earlier."""
         stats = await self.stats()
         workers, oldest, holder = await self._scripts.call("activity")
         return Activity(

@@ -30,7 +30,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """A worker's request for at most `max_prompts` leases.
+    """An actor's request for at most `max_prompts` leases.
 
     If the response to an attempt was lost, a later attempt with the same request id gets the same leases
     again. Without a request id each call leases further prompts.

@@ -25,21 +25,21 @@ SCHEMA = {
     "observation": {"properties": {"hint": {}, "left": {}, "done": {}}, "additionalProperties": False},
 }
 Answers = Callable[[str, dict[str, Any]], dict[str, Any] | None]
-"""From the type and the data of a message to the answer; None closes the connection."""
+"""Maps the type and the data of a message to the answer; None closes the connection."""
 
 
 def said(reward: float | None = None, *, done: bool = False, **observation: Any) -> dict[str, Any]:
-    """An observation in the form of OpenEnv."""
+    """Return an observation in the form of OpenEnv."""
     return {"type": "observation", "data": {"observation": observation, "reward": reward, "done": done}}
 
 
 def failed(code: str, message: str) -> dict[str, Any]:
-    """An error in the form of OpenEnv."""
+    """Return an error in the form of OpenEnv."""
     return {"type": "error", "data": {"code": code, "message": message}}
 
 
 def higher_or_lower(secret: int) -> Callable[[], Answers]:
-    """A game: the policy guesses a number, and the reward is 1 for the right guess, else -0.5."""
+    """Return a game: the policy guesses a number; the reward is 1 for the right guess, else -0.5."""
 
     def session() -> Answers:
         def answer(kind: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ async def serving(server: ScriptedServer) -> AsyncIterator[ScriptedServer]:
 
 
 def says(*texts: str) -> Callable[[tuple[int, ...], int], Any]:
-    """A policy that says these texts, in order; `asked` collects what it saw before each."""
+    """Return a policy that samples these texts in order; `asked` collects the text before each."""
     left = list(texts)
 
     async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
@@ -119,7 +119,7 @@ def says(*texts: str) -> Callable[[tuple[int, ...], int], Any]:
 
 
 def row(**fields: str) -> Prompt:
-    """A prompt with further columns."""
+    """Return a prompt with further columns."""
     return Prompt(prompt_id="p", task="t", text="play ", answer="", fields=fields)
 
 
@@ -147,5 +147,5 @@ async def environment_of(server: ScriptedServer, **settings: Any) -> AsyncIterat
 
 
 def decoded(token_ids: Sequence[int] | Iterable[int]) -> str:
-    """The text of tokens."""
+    """Return the text of tokens."""
     return TOKENS.decode(list(token_ids))

@@ -1,4 +1,4 @@
-"""A server that an actor starts: it comes back when it ends, and never outlives the actor."""
+"""A server that an actor starts is restarted when it ends, and never outlives the actor."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def alive(pid: int) -> bool:
 
 
 @scenario
-async def test_it_sees_its_own_variables_and_no_others_of_the_actor() -> None:
+async def test_a_server_has_its_own_variables_and_no_secrets_of_the_actor() -> None:
     os.environ["SLIPSTREAM_TEST_SECRET"] = "hidden"
     try:
         async with local(PAGE, env={"LEVEL": "3"}) as server:
@@ -64,7 +64,7 @@ async def test_it_sees_its_own_variables_and_no_others_of_the_actor() -> None:
 
 
 @scenario
-async def test_it_is_started_once_again_after_its_death_and_ends_with_close() -> None:
+async def test_a_server_is_restarted_after_its_death_and_ends_with_close() -> None:
     async with local(PAGE) as server:
         first = pid_of(await server.url())
         assert pid_of(await server.url()) == first
@@ -76,7 +76,7 @@ async def test_it_is_started_once_again_after_its_death_and_ends_with_close() ->
 
 
 @scenario
-async def test_why_it_does_not_start() -> None:
+async def test_the_error_of_a_server_that_does_not_start_has_the_reason() -> None:
     async with local((sys.executable, "-c", "raise SystemExit('no {port}')")) as server:
         with pytest.raises(ServerFailed, match=r"the server ended with status 1: no \d+"):
             await server.url()

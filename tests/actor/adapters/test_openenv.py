@@ -1,4 +1,4 @@
-"""The environment `openenv` against a scripted server: what the policy sees, what is trained, what fails."""
+"""The environment `openenv` with a scripted server: observations, trained tokens, and failures."""
 
 import asyncio
 import json
@@ -34,13 +34,13 @@ def rewards(episode: Played) -> dict[str, float]:
 
 
 def detail(episode: Played) -> str:
-    """Why the episode is withheld."""
+    """Return the reason for which the episode is withheld."""
     assert episode.completion.withheld
     return episode.completion.rewards[0].detail
 
 
 @scenario
-async def test_a_game_by_hand() -> None:
+async def test_the_tokens_and_rewards_of_a_game_worked_by_hand() -> None:
     async with (
         serving(ScriptedServer(higher_or_lower(7))) as server,
         environment_of(server, **TEXTS, reset={"tries": 9}, reset_fields=["seed"]) as environment,
@@ -89,7 +89,7 @@ async def test_a_refused_action_is_a_text_for_the_policy_and_costs_a_turn() -> N
 
 
 @scenario
-async def test_an_episode_that_is_full_keeps_the_rewards_so_far() -> None:
+async def test_a_full_episode_keeps_its_rewards_so_far() -> None:
     async with (
         serving(ScriptedServer(higher_or_lower(7))) as server,
         environment_of(server, **TEXTS) as environment,
@@ -105,7 +105,7 @@ async def test_an_episode_that_is_full_keeps_the_rewards_so_far() -> None:
 
 
 @scenario
-async def test_what_the_server_says_cannot_spell_a_special_token() -> None:
+async def test_a_text_of_the_server_cannot_become_a_special_token() -> None:
     evil = "<eos> <pad>"
 
     def session() -> Any:
@@ -146,9 +146,7 @@ async def test_a_failure_of_the_environment_withholds_the_completion(answer: Any
 
 
 @scenario
-async def test_a_field_that_no_observation_has_withholds_the_completion_and_names_those_that_there_are() -> (
-    None
-):
+async def test_an_unknown_field_of_observations_withholds_the_completion_and_lists_the_known_ones() -> None:
     open_schema = {"observation": {"additionalProperties": True}}
     async with (
         serving(ScriptedServer(higher_or_lower(7), schema=open_schema)) as server,
@@ -169,7 +167,7 @@ async def test_a_missing_column_withholds_the_completion() -> None:
 
 
 @scenario
-async def test_an_environment_that_never_answers_is_given_up_in_time() -> None:
+async def test_an_environment_that_never_answers_ends_the_episode_after_its_timeout() -> None:
     async with (
         serving(ScriptedServer(higher_or_lower(7), step_seconds=60)) as server,
         environment_of(server, **TEXTS) as environment,
@@ -181,12 +179,12 @@ async def test_an_environment_that_never_answers_is_given_up_in_time() -> None:
 
 
 @scenario
-async def test_at_most_as_many_sessions_as_configured_are_open_and_the_others_wait_without_a_limit() -> None:
+async def test_no_more_sessions_than_configured_are_open_and_waiting_has_no_time_limit() -> None:
     async with (
         serving(ScriptedServer(higher_or_lower(7), step_seconds=0.02)) as server,
         environment_of(server, **TEXTS, sessions=2) as environment,
     ):
-        # Ten episodes, two at a time, take five times as long as `seconds` would allow if waiting counted.
+        # Ten episodes, two at a time, take longer than `seconds`, so the limit does not include the wait.
         bounds = EpisodeBounds(max_tokens=50, context_tokens=100, seconds=0.5)
         episodes = [played(environment, says("7"), bounds=bounds) for _ in range(10)]
         assert {episode.ending for episode in await asyncio.gather(*episodes)} == {"finished"}
@@ -194,7 +192,7 @@ async def test_at_most_as_many_sessions_as_configured_are_open_and_the_others_wa
 
 
 @scenario
-async def test_a_server_with_all_sessions_in_use_is_asked_again() -> None:
+async def test_a_session_is_requested_again_while_the_server_has_none_free() -> None:
     async with (
         serving(ScriptedServer(higher_or_lower(7), capacity=1, step_seconds=0.02)) as server,
         environment_of(server, **TEXTS) as environment,
@@ -214,7 +212,7 @@ async def test_a_server_with_all_sessions_in_use_is_asked_again() -> None:
         ({"refused": "{hint}"}, "refused: names the field 'hint'"),
     ],
 )
-async def test_names_that_the_schema_has_not_stop_the_actor_at_its_start(
+async def test_names_that_the_schema_lacks_stop_the_actor_at_its_start(
     settings: dict[str, str], reason: str
 ) -> None:
     async with serving(ScriptedServer(higher_or_lower(7))) as server:
@@ -225,7 +223,7 @@ async def test_names_that_the_schema_has_not_stop_the_actor_at_its_start(
 
 
 @scenario
-async def test_the_first_observation_may_have_fields_of_its_own() -> None:
+async def test_the_first_observation_may_have_its_own_fields() -> None:
     schema = {**SCHEMA, "reset_observation": {"properties": {"board": {}}}}
     server = ScriptedServer(lambda: lambda kind, data: said(board="xo", done=True), schema=schema)
     async with serving(server), environment_of(server, **{**TEXTS, "start": "{board}"}) as environment:
@@ -234,7 +232,7 @@ async def test_the_first_observation_may_have_fields_of_its_own() -> None:
 
 
 @scenario
-async def test_a_server_that_nobody_started_stops_the_actor_with_the_address() -> None:
+async def test_a_server_that_does_not_listen_stops_the_actor_with_the_address() -> None:
     server = ScriptedServer(higher_or_lower(7), url="http://127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"data\.environment\.url: http://127\.0\.0\.1:9 does not answer"):
         async with environment_of(server, **TEXTS):
@@ -250,7 +248,7 @@ async def test_a_server_that_nobody_started_stops_the_actor_with_the_address() -
         ('```\n{"x": 1}```', None, {"x": 1}),
     ],
 )
-def test_a_turn_is_an_action(text: str, field: str | None, action: dict[str, Any]) -> None:
+def test_a_turn_becomes_an_action(text: str, field: str | None, action: dict[str, Any]) -> None:
     assert read_action(text, field) == action
 
 
@@ -258,6 +256,6 @@ def test_a_turn_is_an_action(text: str, field: str | None, action: dict[str, Any
     ("text", "reason"),
     [("hello", "the action is no JSON"), ("[1]", "is a JSON list"), (json.dumps("a"), "is a JSON str")],
 )
-def test_a_turn_that_is_no_action_is_refused(text: str, reason: str) -> None:
+def test_a_turn_without_an_action_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ActionRefused, match=reason):
         read_action(text, None)

@@ -1,4 +1,4 @@
-"""The environment `openenv` against a server of the real package, in a virtual environment of its own."""
+"""The environment `openenv` with a server of the real package, in its own virtual environment."""
 
 import asyncio
 import random
@@ -47,7 +47,7 @@ def secret(seed: int) -> int:
     return random.Random(seed).randint(0, 9)
 
 
-def test_fifty_games_at_once_each_with_the_number_of_its_seed(python: str) -> None:
+def test_fifty_concurrent_games_have_the_numbers_of_their_seeds(python: str) -> None:
     @scenario
     async def play() -> None:
         async with opened(python) as environment:
@@ -61,7 +61,9 @@ def test_fifty_games_at_once_each_with_the_number_of_its_seed(python: str) -> No
     play()
 
 
-def test_a_wrong_guess_a_refused_action_and_the_right_guess(python: str) -> None:
+def test_a_game_with_a_wrong_guess_a_refused_action_and_the_right_guess_has_three_rewards(
+    python: str,
+) -> None:
     number = secret(3)
 
     @scenario
@@ -82,7 +84,7 @@ def test_a_wrong_guess_a_refused_action_and_the_right_guess(python: str) -> None
     play()
 
 
-def test_an_environment_that_raises_withholds_the_completion(python: str) -> None:
+def test_an_error_of_the_environment_withholds_the_completion(python: str) -> None:
     @scenario
     async def play() -> None:
         async with opened(python) as environment:
@@ -93,7 +95,7 @@ def test_an_environment_that_raises_withholds_the_completion(python: str) -> Non
     play()
 
 
-def test_more_episodes_than_the_server_has_sessions(python: str) -> None:
+def test_more_episodes_than_sessions_of_the_server_are_all_played(python: str) -> None:
     @scenario
     async def play() -> None:
         async with opened(python, sessions=2) as environment:
@@ -103,7 +105,7 @@ def test_more_episodes_than_the_server_has_sessions(python: str) -> None:
     play()
 
 
-def test_a_field_that_its_actions_have_not(python: str) -> None:
+def test_a_field_that_actions_lack_is_an_error(python: str) -> None:
     @scenario
     async def play() -> None:
         with pytest.raises(ConfigError, match="its fields are: guess"):

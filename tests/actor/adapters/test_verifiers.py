@@ -1,4 +1,4 @@
-"""The environment `verifiers` with the real package, in a virtual environment of its own."""
+"""The environment `verifiers` with the real package, in its own virtual environment."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ async def rig(python: str, arguments: dict[str, Any], say: Say) -> AsyncIterator
 
 
 def adds(context: str) -> str:
-    """The right answer to the last `3+1=`."""
+    """Return the right answer to the last `3+1=`."""
     return str(int(context.rpartition("user:")[2].partition("+")[0]) + 1)
 
 
@@ -95,14 +95,14 @@ def test_rewards_and_metrics_are_values_of_the_environment_by_name(python: str) 
         assert rewards(wrong) == {"total_reward": 0.0, "correct": 0.0, "characters": 1.0}
         assert (right.turns, right.completion.text) == (1, "4")
         (segment,) = right.completion.segments
-        asked = TOKENS.decode(segment.prompt_token_ids or ())
-        assert asked == "system:Add.user:3+1=assistant:"
+        prompt_text = TOKENS.decode(segment.prompt_token_ids or ())
+        assert prompt_text == "system:Add.user:3+1=assistant:"
         assert (TOKENS.decode(segment.token_ids), set(segment.mask)) == ("4", {1})
 
     run(play)
 
 
-def test_a_hundred_episodes_at_once_each_with_its_own_session(python: str) -> None:
+def test_a_hundred_concurrent_episodes_have_their_own_sessions(python: str) -> None:
     async def play() -> None:
         async with rig(python, SUMS, adds) as env:
             tasks = [(number % 9, number % 2) for number in range(100)]
@@ -114,7 +114,7 @@ def test_a_hundred_episodes_at_once_each_with_its_own_session(python: str) -> No
     run(play)
 
 
-def test_an_environment_with_a_loop_of_its_own(python: str) -> None:
+def test_the_turns_of_an_environment_with_its_own_loop_are_trained(python: str) -> None:
     answers = iter(["5", "3", "4"])
 
     async def play() -> None:
@@ -123,15 +123,15 @@ def test_an_environment_with_a_loop_of_its_own(python: str) -> None:
         assert rewards(episode) == {"total_reward": 3.0, "tries": 3.0}
         assert episode.turns == 3
         (segment,) = episode.completion.segments
-        said = TOKENS.decode(segment.token_ids)
-        assert said == "5user:wrong, againassistant:3user:wrong, againassistant:4"
+        sampled_text = TOKENS.decode(segment.token_ids)
+        assert sampled_text == "5user:wrong, againassistant:3user:wrong, againassistant:4"
         sampled = [token for token, mask in zip(segment.token_ids, segment.mask, strict=True) if mask]
         assert sampled == [token for turn in env.policy.turns for token in turn.token_ids]
 
     run(play)
 
 
-def test_a_tool_server_of_the_task(python: str) -> None:
+def test_the_policy_calls_a_tool_server_of_the_task(python: str) -> None:
     def looks_up(context: str) -> str:
         if "tool:slip means 42" in context:
             return "It means 42"
@@ -148,7 +148,7 @@ def test_a_tool_server_of_the_task(python: str) -> None:
     run(play)
 
 
-def test_the_environments_of_the_package_that_sample_several_times(python: str) -> None:
+def test_environments_of_the_package_that_sample_several_times_run(python: str) -> None:
     async def play() -> None:
         arguments = {"id": "best-of-n", **SUMS, "n": 3}
         async with rig(python, arguments, adds) as env:
@@ -160,7 +160,7 @@ def test_the_environments_of_the_package_that_sample_several_times(python: str) 
     run(play)
 
 
-def test_an_episode_that_is_full_is_scored_with_what_it_has(python: str) -> None:
+def test_a_full_episode_is_scored_with_its_turns_so_far(python: str) -> None:
     async def play() -> None:
         async with rig(python, {"taskset": {"id": "second_try_v1"}}, lambda _: "5") as env:
             episode = await env.play(bounds(max_turns=2, seconds=100), prompt="2+2=", answer="4")
@@ -181,7 +181,7 @@ def test_errors_of_the_environment_withhold_the_completion_with_the_reason(pytho
     run(play)
 
 
-def test_the_process_comes_back_after_its_death(python: str) -> None:
+def test_the_process_is_restarted_after_its_death(python: str) -> None:
     async def play() -> None:
         async with rig(python, SUMS, adds) as env:
             episode = await env.play(prompt="3+1=", answer="4", trouble="ends")
@@ -196,7 +196,7 @@ def test_the_process_comes_back_after_its_death(python: str) -> None:
     run(play)
 
 
-def test_an_episode_over_its_time_is_ended_there_and_the_others_go_on(python: str) -> None:
+def test_an_episode_beyond_its_time_is_ended_and_the_others_continue(python: str) -> None:
     async def play() -> None:
         async with rig(python, SUMS, adds) as env:
             late = await env.play(bounds(seconds=0.001), prompt="3+1=", answer="4")
@@ -206,7 +206,7 @@ def test_an_episode_over_its_time_is_ended_there_and_the_others_go_on(python: st
     run(play)
 
 
-def test_what_is_wrong_with_the_environment_stops_the_actor_at_its_start(python: str) -> None:
+def test_a_fault_of_the_environment_stops_the_actor_at_its_start(python: str) -> None:
     async def start(arguments: dict[str, Any], python: str = python) -> None:
         config = VerifiersEnvironment(python=python, arguments=arguments, env={"PYTHONPATH": TASKSETS})
         async with started_process(config, log=Log(pod="test")):

@@ -1,4 +1,4 @@
-"""Virtual environments of packages that cannot be installed beside vLLM, made once under build/."""
+"""Virtual environments of packages that cannot be installed with vLLM, created once under build/."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def python_with(name: str, *requirements: str) -> str:
     """Return the Python of a virtual environment with these packages.
 
-    The variable SLIPSTREAM_TEST_PYTHON_{NAME} names one that is there already. Else it is made, from PyPI.
+    The variable SLIPSTREAM_TEST_PYTHON_{NAME} names an existing one. Otherwise it is created from PyPI.
     """
     ready = os.environ.get(f"SLIPSTREAM_TEST_PYTHON_{name.upper()}")
     if ready:

@@ -1,4 +1,4 @@
-"""Asks a container what its probes say to ask, from the machine as a kubelet does."""
+"""Execute the probes of a container from the machine, as a kubelet does."""
 
 import http.client
 import socket
@@ -12,9 +12,9 @@ from chart.kubelet.network import inside_network
 def answer(
     probe: Mapping[str, Any], spec: Mapping[str, Any], container: Container, *, node: int, address: str
 ) -> str | None:
-    """None for a yes, or why not. `node` holds the machine's network, `address` is the pod's.
+    """Return None if the probe succeeds, else the reason. `node` holds the machine's network.
 
-    Errors: KeyError for a kind of probe that the test's kubelet does not have.
+    Errors: KeyError for a kind of probe that this kubelet does not support.
     """
     seconds = float(probe.get("timeoutSeconds", 1))
     if "exec" in probe:
@@ -33,14 +33,14 @@ def answer(
 
 
 def port_of(port: int | str, spec: Mapping[str, Any]) -> int:
-    """A port's number, by the container's names. Errors: KeyError for a name that it does not have."""
+    """Return the number of a port, which may be a name. Errors: KeyError for an unknown name."""
     if isinstance(port, int):
         return port
     return int({p["name"]: p["containerPort"] for p in spec["ports"]}[port])
 
 
 def get(host: str, port: int, path: str, seconds: float) -> tuple[int, str]:
-    """Status and body of an HTTP GET. Errors: OSError and HTTPException."""
+    """Return status and body of an HTTP GET. Errors: OSError and HTTPException."""
     connection = http.client.HTTPConnection(host, port, timeout=seconds)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""One container: a process in namespaces of its own, its log, signals to it and commands beside it."""
+"""A container: a process in its own namespaces, its log, signals to it, and commands inside it."""
 
 import os
 import signal
@@ -8,29 +8,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from chart.kubelet.network import DIE_WITH_US
+from chart.kubelet.network import DIE_WITH_PARENT
 from chart.kubelet.rootfs import Process, as_user, script
 
 NAMESPACES = ["--mount", "--uts", "--ipc", "--pid"]
 FIRST_PROCESS = ["bash", "-c", 'bash "$1" & wait $!', "container"]
-"""Its child is the first process of the new PID namespace; it ends as that does, 128 + N after signal N."""
+"""The parent of the first process in the new PID namespace; it has the same exit status."""
 START_SECONDS = 30.0
 BEFORE = (b"", b"bash", b"chroot", b"/usr/bin/setpriv", b"/usr/bin/env")
-"""What the first process is called while the container is being made."""
+"""The command of the first process while the container is being set up."""
 
 
 class Container:
     """A running or ended container."""
 
     def __init__(self, process: Process, *, pod: int, directory: Path, log: Path) -> None:
-        """`pod` holds the network namespace; `directory` is for this start alone."""
+        """`pod` holds the network namespace; `directory` is used for this start only."""
         self.process = process
         self._pod = pod
         root = directory / "root"
         root.mkdir(parents=True)
         start = directory / "start.sh"
         start.write_text(script(process, root), encoding="utf-8")
-        words = [*DIE_WITH_US, "nsenter", f"--net=/proc/{pod}/ns/net", "unshare", *NAMESPACES]
+        words = [*DIE_WITH_PARENT, "nsenter", f"--net=/proc/{pod}/ns/net", "unshare", *NAMESPACES]
         with log.open("ab") as output:
             self._outer = subprocess.Popen(
                 [*words, *FIRST_PROCESS, str(start)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
@@ -38,24 +38,24 @@ class Container:
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs; 128 + N after signal N."""
+        """Return None while the container runs; 128 + N after signal N."""
         return self._outer.poll()
 
     def signal(self, number: signal.Signals) -> None:
-        """To the container's first process, once it is there; what made the container is not meant."""
+        """Send a signal to the container's first process, after it has started."""
         inner = self._started()
         if inner is not None and self.exit_status is None:
             os.kill(inner, number)
 
     def wait(self, seconds: float) -> int | None:
-        """The exit status, or None when it still runs after that time."""
+        """Wait, and return the exit status, or None if the container still runs after `seconds`."""
         try:
             return self._outer.wait(max(seconds, 0.0))
         except subprocess.TimeoutExpired:
             return None
 
     def kill(self) -> None:
-        """The end, at once, of everything in it."""
+        """Kill all processes of the container."""
         if self.exit_status is None:
             self.signal(signal.SIGKILL)
             if self.wait(START_SECONDS) is None:
@@ -63,7 +63,7 @@ class Container:
                 self._outer.wait()
 
     def run(self, words: Sequence[str], *, seconds: float) -> str | None:
-        """A command beside the container's process: None after exit 0, else what went wrong."""
+        """Run a command inside the container; return None after exit 0, else the error."""
         inner = self._started()
         if inner is None:
             return "the container does not run"
@@ -76,7 +76,7 @@ class Container:
         return None if done.returncode == 0 else f"exit {done.returncode}: {done.stdout}{done.stderr}"
 
     def _started(self) -> int | None:
-        """The container's first process, once it has become what it shall be."""
+        """Wait until the container is set up, and return its first process."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.exit_status is None:
             inner = _only_child(self._outer.pid)

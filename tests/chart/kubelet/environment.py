@@ -1,4 +1,4 @@
-"""What a container sees of Kubernetes in its environment, command and arguments."""
+"""Environment, command and arguments of a container, as Kubernetes resolves them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ LABEL_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the downward API can tell."""
+    """Values of the downward API."""
 
     pod_name: str
     namespace: str
@@ -24,14 +24,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """ConfigMaps and Secrets by name, each a mapping of keys to bytes."""
+    """ConfigMaps and Secrets by name; each is a mapping of keys to bytes."""
 
     config_maps: Mapping[str, Mapping[str, bytes]]
     secrets: Mapping[str, Mapping[str, bytes]]
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes the variable; an unknown one stays; `$$` is a dollar sign."""
+    """Replace `$(NAME)` by the variable if it exists, and `$$` by a dollar sign."""
 
     def one(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -44,18 +44,18 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
 def container_environment(
     container: Mapping[str, Any], *, image: Mapping[str, str], facts: Facts, store: Store
 ) -> dict[str, str]:
-    """The image's variables, over them envFrom's, over them env's. Errors: KeyError for what is not there."""
-    found = dict(image)
+    """Merge the variables of the image, envFrom and env; later ones win. Errors: KeyError."""
+    variables = dict(image)
     for origin in container.get("envFrom") or []:
         prefix = origin.get("prefix", "")
         for key, value in _keys_of(origin, store).items():
-            found[prefix + key] = value.decode()
+            variables[prefix + key] = value.decode()
     own: dict[str, str] = {}
     for variable in container.get("env") or []:
-        value = _value_of(variable, container, facts=facts, store=store, known={**found, **own})
+        value = _value_of(variable, container, facts=facts, store=store, variables={**variables, **own})
         if value is not None:
             own[variable["name"]] = value
-    return {**found, **own}
+    return {**variables, **own}
 
 
 def command_line(
@@ -63,15 +63,15 @@ def command_line(
     *,
     entrypoint: Sequence[str],
     default: Sequence[str],
-    known: Mapping[str, str],
+    variables: Mapping[str, str],
 ) -> list[str]:
-    """The container's command and arguments; the image's where it says nothing."""
+    """Return command and arguments of a container, with those of the image as the default."""
     command, arguments = container.get("command"), container.get("args")
     if command is None:
         words = [*entrypoint, *(default if arguments is None else arguments)]
     else:
         words = [*command, *(arguments or [])]
-    return [expand(str(word), known) for word in words]
+    return [expand(str(word), variables) for word in words]
 
 
 def _keys_of(origin: Mapping[str, Any], store: Store) -> Mapping[str, bytes]:
@@ -88,11 +88,11 @@ def _value_of(
     *,
     facts: Facts,
     store: Store,
-    known: Mapping[str, str],
+    variables: Mapping[str, str],
 ) -> str | None:
     origin = variable.get("valueFrom")
     if origin is None:
-        return expand(str(variable.get("value", "")), known)
+        return expand(str(variable.get("value", "")), variables)
     if "fieldRef" in origin:
         return field_value(origin["fieldRef"]["fieldPath"], facts)
     if "resourceFieldRef" in origin:
@@ -100,15 +100,15 @@ def _value_of(
     for key, table in (("configMapKeyRef", store.config_maps), ("secretKeyRef", store.secrets)):
         if key in origin:
             reference = origin[key]
-            found = table.get(reference["name"], {}).get(reference["key"])
-            if found is None and not reference.get("optional"):
+            content = table.get(reference["name"], {}).get(reference["key"])
+            if content is None and not reference.get("optional"):
                 raise KeyError(f"{variable['name']}: no {reference['key']} in {reference['name']}")
-            return None if found is None else found.decode()
+            return None if content is None else content.decode()
     raise KeyError(f"{variable['name']}: no such source as {', '.join(origin)}")
 
 
 def field_value(path: str, facts: Facts) -> str:
-    """A field of the downward API. Errors: KeyError for one that the test kubelet does not know."""
+    """Return a field of the downward API. Errors: KeyError for a field that this kubelet does not support."""
     by_key = LABEL_FIELD.fullmatch(path)
     if by_key:
         return str((facts.metadata.get(by_key[1]) or {})[by_key[2]])

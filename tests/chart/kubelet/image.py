@@ -1,4 +1,4 @@
-"""What an image brings along, read from our Dockerfiles: entrypoint, user, variables, directory."""
+"""The configuration of an image, from its Dockerfile: entrypoint, user, variables, directory."""
 
 import json
 import re
@@ -12,7 +12,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """The part of an image's configuration that decides what runs."""
+    """The parts of an image's configuration that a container needs."""
 
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -23,11 +23,11 @@ class Image:
 
 
 REDIS = Image(command=("redis-server",))
-"""The official image, without its entrypoint: that is a script which only wants to be root."""
+"""The official image, without its entrypoint, which is a script that only changes the user."""
 
 
 def image_of(reference: str) -> Image:
-    """The image of a container. Errors: ValueError for one that is neither ours nor Redis'."""
+    """Return the image of a container. Errors: ValueError unless it is one of Slipstream or Redis."""
     name = reference.split("@")[0].rpartition("/")[2].split(":")[0]
     path = DOCKER / f"{name}.Dockerfile"
     if path.is_file():
@@ -38,7 +38,7 @@ def image_of(reference: str) -> Image:
 
 
 def read_dockerfile(text: str) -> Image:
-    """The configuration that a Dockerfile's last stage ends with."""
+    """Return the configuration at the end of the last stage of a Dockerfile."""
     joined = re.sub(r"\\\n", " ", text)
     stage = [line.strip() for line in re.split(r"(?m)^FROM .*$", joined)[-1].splitlines()]
     last = {word: line for line in stage for word, _, _ in [line.partition(" ")]}
@@ -58,9 +58,9 @@ def _rest(line: str) -> str:
 
 
 def _environment(stage: list[str]) -> dict[str, str]:
-    found = {"PATH": PATH}
+    environment = {"PATH": PATH}
     for line in stage:
         if line.startswith("ENV "):
             for name, quoted, plain in re.findall(r'(\w+)=(?:"([^"]*)"|(\S+))', line):
-                found[name] = (quoted or plain).replace("${PATH}", found["PATH"])
-    return found
+                environment[name] = (quoted or plain).replace("${PATH}", environment["PATH"])
+    return environment

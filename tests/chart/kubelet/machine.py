@@ -1,8 +1,8 @@
-"""A cluster of one machine for tests: applies rendered objects and runs their pods as local processes.
+"""A cluster of one machine, for tests: it applies rendered objects and runs their pods as local processes.
 
     with Machine(directory, namespace=...) as machine:
         machine.add_secret(...); machine.apply(documents); machine.wait_until_ready(seconds=60)
-It has no scheduler, no autoscaler and no network policies: those are checked as pure functions.
+It has no scheduler, no autoscaler and no network policies; other tests check those as pure functions.
 """
 
 import base64
@@ -29,12 +29,12 @@ STOP_SECONDS = 120.0
 
 
 class Machine:
-    """The machine, its ConfigMaps and Secrets, and its pods by name."""
+    """A machine with ConfigMaps, Secrets and pods by name."""
 
     def __init__(self, directory: Path, *, namespace: str, family: Family = IPV4) -> None:
         self.pods: dict[str, Pod] = {}
         self.ended: list[Pod] = []
-        """Pods that were deleted or have run to their end."""
+        """Pods that were deleted or have ended."""
         self._directory, self._namespace, self._family = directory, namespace, family
         self._store = Store(config_maps={}, secrets={})
         self._services: list[Document] = []
@@ -63,11 +63,11 @@ class Machine:
         self.network.close()
 
     def add_secret(self, name: str, data: Mapping[str, bytes]) -> None:
-        """A Secret that the user brings."""
+        """Add a Secret that the user creates."""
         self._store = Store(config_maps=self._store.config_maps, secrets={**self._store.secrets, name: data})
 
     def apply(self, documents: Iterable[Document]) -> None:
-        """Make the objects and start their pods; the hooks stay for `run_hooks`."""
+        """Create the objects and start their pods, except hooks; `run_hooks` runs those."""
         documents = [d for d in documents if HOOK not in (d["metadata"].get("annotations") or {})]
         self._learn(documents)
         for template in pod_templates(documents):
@@ -75,29 +75,29 @@ class Machine:
                 self._start(template, index)
 
     def run_hooks(self, documents: Iterable[Document], *, event: str, seconds: float) -> dict[str, Pod]:
-        """Run the pods of a hook one after the other, and give them back by name, ended.
+        """Run the pods of a hook in sequence, and return the ended pods by name.
 
-        Errors: TimeoutError for one that does not end in time.
+        Errors: TimeoutError for a pod that does not end in time.
         """
         hooks = [
             d for d in documents if event in (d["metadata"].get("annotations") or {}).get(HOOK, "").split(",")
         ]
         self._learn(hooks)
-        found = {}
+        ended = {}
         weight = lambda t: int(t.owner["metadata"]["annotations"].get("helm.sh/hook-weight", 0))  # noqa: E731
         for template in sorted(pod_templates(hooks), key=weight):
             pod = self._start(template, None)
             if not pod.wait(seconds):
                 raise TimeoutError(f"{pod.name} did not end within {seconds:g} s:\n{pod.log}")
-            found[pod.name] = pod
-        return found
+            ended[pod.name] = pod
+        return ended
 
     def of_component(self, component: str) -> list[Pod]:
-        """The pods of a room."""
+        """Return the pods of a component."""
         return [p for p in self.pods.values() if p.labels.get("app.kubernetes.io/component") == component]
 
     def delete(self, name: str, *, replace: bool) -> Pod:
-        """Stop a pod with its grace; with `replace` its controller makes another. Errors: TimeoutError."""
+        """Stop a pod; with `replace`, its controller creates another. Errors: TimeoutError."""
         pod = self.pods[name]
         pod.stop()
         if not pod.wait(STOP_SECONDS):
@@ -110,12 +110,12 @@ class Machine:
         return pod
 
     def recreate(self, name: str) -> Pod:
-        """What the controller of a deleted pod does: make another in its place."""
+        """Create another pod in place of a deleted one, as its controller does."""
         template = self._templates[name]
         return self._start(template, _index_of(template.owner, name))
 
     def wait_until_ready(self, *, seconds: float) -> None:
-        """Errors: TimeoutError naming what is not ready and why."""
+        """Wait until all pods are ready. Errors: TimeoutError with the unready pods and the reasons."""
         deadline = time.monotonic() + seconds
         while not all(pod.ready for pod in self.pods.values()):
             if time.monotonic() > deadline:
@@ -123,12 +123,12 @@ class Machine:
             time.sleep(0.1)
 
     def get(self, pod: Pod, path: str, *, port: int = 9464, seconds: float = 5.0) -> tuple[int, str]:
-        """HTTP from the machine to a pod: status and body. Errors: OSError and HTTPException."""
+        """Return status and body of a GET from the machine to a pod. Errors: OSError, HTTPException."""
         with inside_network(self.network.node):
             return get(pod.facts.pod_ip, port, path, seconds)
 
     def names(self) -> list[str]:
-        """What every pod finds by name now, as lines of /etc/hosts."""
+        """Return the names that pods can resolve now, as lines of /etc/hosts."""
         members = [self._member(pod) for pod in list(self.pods.values())]
         return hosts(self._services, members, namespace=self._namespace)
 
@@ -200,7 +200,7 @@ class Machine:
         return path
 
     def _keep_names(self) -> None:
-        """Until the end: every pod knows the addresses of the ready ones."""
+        """Update the names in every pod until the end."""
         while not self._closing.wait(NAMES_SECONDS):
             lines = self.names()
             for pod in [*self.pods.values(), *self.ended]:
@@ -218,14 +218,14 @@ class Machine:
         )
 
     def _why(self, pod: Pod) -> str:
-        said: list[Any] = [
+        details: list[Any] = [
             f"{kind}: {v.detail}" for c in pod.running for kind, v in c.verdicts.items() if v.detail
         ]
-        return f"{pod.name} is not ready: {pod.problem or '; '.join(said)}\n{pod.log[-3000:]}"
+        return f"{pod.name} is not ready: {pod.problem or '; '.join(details)}\n{pod.log[-3000:]}"
 
 
 def _indices(template: PodTemplate) -> range:
-    """The indices of the pods that a workload makes from a template; of a LeaderWorkerSet, of one group."""
+    """Return the indices of the pods of a template; for a LeaderWorkerSet, those of one group."""
     owner = template.owner
     if owner["kind"] != "LeaderWorkerSet":
         return range(owner["spec"].get("replicas", 1))
@@ -236,7 +236,7 @@ def _indices(template: PodTemplate) -> range:
 
 
 def _index_of(owner: Document, name: str) -> int:
-    """The index of a pod of a workload; 0 where pods have none."""
+    """Return the index of a pod in its workload; 0 if its pods have none."""
     if owner["kind"] == "LeaderWorkerSet":
         return int(name.removeprefix(f"{owner['metadata']['name']}-0").removeprefix("-") or 0)
     return int(name.rpartition("-")[2]) if owner["kind"] == "StatefulSet" else 0

@@ -1,4 +1,4 @@
-"""The names under which pods find Services: what the cluster's DNS would answer, as lines of /etc/hosts."""
+"""The names of Services and pods in the DNS of a cluster, as lines of /etc/hosts."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -12,35 +12,35 @@ DOMAIN = "cluster.local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A pod as a Service sees it."""
+    """A pod with the facts that Services need."""
 
     name: str
     address: str
     ready: bool
     labels: dict[str, str] = field(default_factory=dict)
     subdomain: str = ""
-    """Headless Service under which a StatefulSet's pod has a name of its own."""
+    """The headless Service that gives a StatefulSet's pod its own name."""
 
 
 def hosts(services: Iterable[Document], members: Sequence[Member], *, namespace: str) -> list[str]:
-    """Lines for /etc/hosts. A Service without a ready pod has none.
+    """Return lines for /etc/hosts. A Service without a ready pod has none.
 
-    Errors: ValueError for a Service that translates ports, which hosts cannot.
+    Errors: ValueError for a Service that translates ports, which /etc/hosts cannot express.
     """
     lines = ["127.0.0.1 localhost"]
     for service in services:
         _same_ports(service)
         late = service["spec"].get("publishNotReadyAddresses", False)
-        found = [m for m in members if (m.ready or late) and selects(pod_selector(service), m.labels)]
+        selected = [m for m in members if (m.ready or late) and selects(pod_selector(service), m.labels)]
         name = service["metadata"]["name"]
-        lines += [f"{member.address} {_forms(name, namespace)}" for member in found]
-        own = [m for m in found if m.subdomain == name]
+        lines += [f"{member.address} {_forms(name, namespace)}" for member in selected]
+        own = [m for m in selected if m.subdomain == name]
         lines += [f"{m.address} {_forms(f'{m.name}.{name}', namespace)}" for m in own]
     return lines
 
 
 def write_in_place(path: Path, lines: Sequence[str]) -> None:
-    """Change a file that is mounted somewhere: a rename would leave the old one there."""
+    """Overwrite a file that is bind-mounted; after a rename, the mount would still have the old file."""
     text = ("\n".join(lines) + "\n").encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:

@@ -1,6 +1,6 @@
-"""A machine's network in a namespace of its own: a bridge, and for every pod a namespace with an address.
+"""The network of a machine in its own namespace: a bridge, and for every pod a namespace with an address.
 
-Each namespace is held by a sleeping process that dies with ours, so nothing is left behind. Needs root.
+Each namespace is held by a sleeping process that dies with this one, so nothing is left. Needs root.
 """
 
 import ctypes
@@ -16,20 +16,20 @@ from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 HOLDER = ["sleep", "infinity"]
-DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]
 NAMESPACE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Addresses of pods; pod 0 is the machine itself."""
+    """The addresses of pods; number 0 is the machine itself."""
 
     subnet: str
     bits: int
     options: str = ""
 
     def address(self, number: int) -> str:
-        """Of the pod with this number."""
+        """Return the address of the pod with a number."""
         return str(next(islice(ip_network(f"{self.subnet}/{self.bits}").hosts(), number, None)))
 
 
@@ -38,13 +38,13 @@ IPV6 = Family(subnet="fd77::", bits=64, options="nodad")
 
 
 class Network:
-    """The bridge, and who has which address on it: of one family alone."""
+    """A bridge and the addresses on it, of one address family."""
 
     def __init__(self, family: Family = IPV4) -> None:
         self._family = family
         self.node_address = family.address(0)
         self._holders: list[subprocess.Popen[bytes]] = []
-        self.node = self._hold([*DIE_WITH_US, "unshare", "--net"], Path("/proc/self/ns/net"))
+        self.node = self._hold([*DIE_WITH_PARENT, "unshare", "--net"], Path("/proc/self/ns/net"))
         self._made = 0
         self._on_node("ip link set lo up")
         self._on_node("ip link add bridge type bridge")
@@ -52,11 +52,11 @@ class Network:
         self._on_node("ip link set bridge up")
 
     def add(self) -> tuple[int, str]:
-        """A namespace with an address: the process that holds it, and the address."""
+        """Create a namespace with an address; return the process that holds it, and the address."""
         self._made += 1
         address = self._family.address(self._made)
         inside = Path(f"/proc/{self.node}/ns/net")
-        pod = self._hold([*DIE_WITH_US, "nsenter", f"--net={inside}", "unshare", "--net"], inside)
+        pod = self._hold([*DIE_WITH_PARENT, "nsenter", f"--net={inside}", "unshare", "--net"], inside)
         link = f"pod{self._made}"
         self._on_node(f"ip link add {link} type veth peer name eth0 netns {pod}")
         self._on_node(f"ip link set {link} master bridge up")
@@ -70,14 +70,14 @@ class Network:
         return pod, address
 
     def remove(self, pod: int) -> None:
-        """The namespace goes away, once no process is in it."""
+        """Release the namespace of a pod; it ends with its last process."""
         for holder in self._holders:
             if holder.pid == pod:
                 holder.kill()
                 holder.wait()
 
     def close(self) -> None:
-        """Everything goes away."""
+        """Remove the bridge and all namespaces."""
         for holder in reversed(self._holders):
             holder.kill()
             holder.wait()
@@ -104,7 +104,7 @@ def _run(words: Sequence[str]) -> None:
 
 @contextmanager
 def inside_network(process: int) -> Iterator[None]:
-    """What this thread opens meanwhile belongs to the network namespace of that process."""
+    """Move this thread into the network namespace of a process; its new sockets belong to that namespace."""
     with open("/proc/thread-self/ns/net", "rb") as before, open(f"/proc/{process}/ns/net", "rb") as other:
         _set_namespace(other.fileno())
         try:

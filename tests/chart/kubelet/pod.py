@@ -1,7 +1,7 @@
-"""The life of one pod: initial containers, containers, probes, restarts, and the end with its grace.
+"""The life of a pod: initial containers, containers, probes, restarts, and the end with its grace period.
 
-    made -> initial containers, one after the other -> containers -> probes every half second -> stop
-A failed startup or liveness probe ends a container; one that ends is started again unless the pod is a job.
+    created -> initial containers, in sequence -> containers -> probes every half second -> stop
+A failed startup or liveness probe ends a container. A container that ends is restarted, except in a job.
 """
 
 import signal
@@ -27,7 +27,7 @@ PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 @dataclass(kw_only=True)
 class Running:
-    """A container of the pod and what its probes say."""
+    """A container of the pod, and the verdicts of its probes."""
 
     spec: Mapping[str, Any]
     container: Container
@@ -36,19 +36,19 @@ class Running:
 
     @property
     def up(self) -> bool:
-        """The startup probe has said yes, or there is none."""
+        """Return whether the startup probe has succeeded, or there is none."""
         return "startupProbe" not in self.verdicts or self.verdicts["startupProbe"].good
 
     @property
     def ready(self) -> bool:
-        """It may get work."""
-        said = self.verdicts.get("readinessProbe")
-        return self.container.exit_status is None and self.up and (said is None or said.good)
+        """Return whether the container may receive requests."""
+        readiness = self.verdicts.get("readinessProbe")
+        return self.container.exit_status is None and self.up and (readiness is None or readiness.good)
 
 
 @dataclass(kw_only=True)
 class Pod:
-    """One pod on the test's machine. Its thread is the kubelet's worker for it."""
+    """A pod on the machine of a test; a thread controls it, as a worker of the kubelet does."""
 
     facts: Facts
     spec: Mapping[str, Any]
@@ -57,16 +57,16 @@ class Pod:
     volumes: Volumes
     claim_templates: list[Mapping[str, Any]]
     holder: int
-    """Process whose network namespace is the pod's."""
+    """The process that holds the network namespace of the pod."""
     node: int
-    """Process whose network namespace is the machine's: probes come from there."""
+    """The process that holds the network namespace of the machine, which sends the probes."""
     log_directory: Path
     job: bool = False
     restarts: int = 0
     exits: list[int] = field(default_factory=list)
-    """Exit statuses of its containers, in order of their ends, initial ones left out."""
+    """Exit statuses of the containers in order of their ends, without initial containers."""
     problem: str = ""
-    """Why it cannot run, or why the last container was ended."""
+    """Why the pod cannot run, or why its last container was ended."""
     running: list[Running] = field(default_factory=list)
     _starts: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -74,43 +74,43 @@ class Pod:
 
     @property
     def name(self) -> str:
-        """Its name in the namespace."""
+        """Return the name of the pod in its namespace."""
         return self.facts.pod_name
 
     @property
     def ready(self) -> bool:
-        """All containers are ready and none is being stopped."""
+        """Return whether all containers are ready and none is being stopped."""
         return bool(self.running) and not self._stop.is_set() and all(c.ready for c in self.running)
 
     @property
     def ended(self) -> bool:
-        """It will not run again."""
+        """Return whether the pod has ended for good."""
         return self._thread is not None and not self._thread.is_alive()
 
     @property
     def log(self) -> str:
-        """What its containers wrote, in one text."""
+        """Return the logs of its containers in one text."""
         return "\n".join(
             path.read_text(errors="replace") for path in sorted(self.log_directory.glob("*.log"))
         )
 
     def start(self) -> None:
-        """Let it live."""
+        """Start the pod."""
         self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask it to end with its grace; `wait` for it."""
+        """Begin to stop the pod within its grace period; `wait` waits for the end."""
         self._stop.set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it ended within that time."""
+        """Return whether the pod ended within `seconds`."""
         assert self._thread is not None
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def kill(self) -> None:
-        """SIGKILL to its containers, as when the machine runs out of memory; they are started again."""
+        """Kill its containers with SIGKILL, as when memory runs out; they are restarted."""
         for container in self.running:
             container.container.kill()
 
@@ -131,13 +131,12 @@ class Pod:
             self._end()
 
     def _initialise(self) -> bool:
-        """Whether all initial containers have ended with 0."""
+        """Run the initial containers; return whether all ended with status 0."""
         for spec in self.spec.get("initContainers") or []:
             before = 0
             while (status := self._run_to_end(spec)) not in (0, None):
-                self.problem = (
-                    f"initial container {spec['name']}: exit {status}{self._last_words(spec, before)}"
-                )
+                message = self._termination_message(spec, before)
+                self.problem = f"initial container {spec['name']}: exit {status}{message}"
                 before = self._log_of(spec).stat().st_size
                 if self.job:
                     self.exits.append(int(status or 0))
@@ -147,7 +146,7 @@ class Pod:
         return not self._stop.is_set()
 
     def _run_to_end(self, spec: Mapping[str, Any]) -> int | None:
-        """Its exit status, or None when the pod was stopped meanwhile."""
+        """Run an initial container; return its exit status, or None if the pod was stopped first."""
         container = self._make(spec)
         while (status := container.wait(TICK_SECONDS)) is None:
             if self._stop.is_set():
@@ -155,10 +154,10 @@ class Pod:
                 return None
         return status
 
-    def _last_words(self, spec: Mapping[str, Any], before: int) -> str:
-        """The termination message that `kubectl describe pod` shows, where the end of the log is asked for.
+    def _termination_message(self, spec: Mapping[str, Any], before: int) -> str:
+        """Return the termination message that `kubectl describe pod` shows, if it is the end of the log.
 
-        `before`: bytes of the log that earlier starts wrote.
+        `before`: the size of the log from earlier starts.
         """
         if spec.get("terminationMessagePolicy") != "FallbackToLogsOnError":
             return ""
@@ -179,16 +178,16 @@ class Pod:
                 self.running[index] = self._begin(current.spec)
 
     def _ask(self, current: Running) -> None:
-        """The startup probe until it says yes, then the other two; a lost liveness ends the container."""
+        """Run the startup probe until it succeeds, then the others; a failed liveness ends the container."""
         kinds = ("livenessProbe", "readinessProbe") if current.up else ("startupProbe",)
         for kind in kinds:
             probe = current.spec.get(kind)
             if probe is None or time.monotonic() - current.started_at < probe.get("initialDelaySeconds", 0):
                 continue
-            said = current.verdicts[kind].after(self._answer(probe, current), time.monotonic())
-            current.verdicts[kind] = said
-            if said.bad and kind != "readinessProbe":
-                self.problem = f"{kind}: {said.detail}"
+            verdict = current.verdicts[kind].after(self._answer(probe, current), time.monotonic())
+            current.verdicts[kind] = verdict
+            if verdict.bad and kind != "readinessProbe":
+                self.problem = f"{kind}: {verdict.detail}"
                 self._end_container(current.spec, current.container)
                 return
 
@@ -224,7 +223,7 @@ class Pod:
         return float(self.spec.get("terminationGracePeriodSeconds", 30))
 
     def _end(self) -> None:
-        """preStop, SIGTERM, and SIGKILL when the grace is over."""
+        """Run preStop, then send SIGTERM, and SIGKILL at the end of the grace period."""
         over = time.monotonic() + self._grace_seconds()
         living = [c for c in self.running if c.container.exit_status is None]
         for current in living:

@@ -1,4 +1,4 @@
-"""What a kubelet makes of the answers to one probe."""
+"""The state of a probe, from its results, as in a kubelet."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The state of one probe, which is asked more often than it says; refusals count by its own clock."""
+    """The state of a probe. Tests run it more often than its period; failures are counted once per period."""
 
     period_seconds: float
     failure_threshold: int
@@ -17,7 +17,7 @@ class Verdict:
     detail: str = ""
 
     def after(self, problem: str | None, now: float) -> "Verdict":
-        """The state after an answer at `now` (seconds): None is a yes."""
+        """Return the state after a result at `now` (seconds); `problem` None is a success."""
         if problem is None:
             return replace(self, good=True, bad=False, refusing_since=None, detail="")
         since = now if self.refusing_since is None else self.refusing_since
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def fresh(probe: Mapping[str, Any]) -> Verdict:
-    """The state before the first answer, with Kubernetes' defaults."""
+    """Return the state before the first result, with the defaults of Kubernetes."""
     return Verdict(
         period_seconds=float(probe.get("periodSeconds", 10)),
         failure_threshold=int(probe.get("failureThreshold", 3)),

@@ -1,4 +1,4 @@
-"""From a container's spec to the process that it is: words, variables, user, mounts."""
+"""The process of a container from its spec: command, variables, user, mounts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,19 +12,23 @@ Spec = Mapping[str, Any]
 
 
 def process_of(container: Spec, pod: Spec, *, facts: Facts, store: Store, mounts: list[Mount]) -> Process:
-    """The process of a container.
+    """Return the process of a container.
 
-    Errors: ValueError where it must not be root and would be; KeyError for what it reads and is not there.
+    Errors: ValueError if it would run as root and must not; KeyError for a missing object that it reads.
     """
     image = image_of(container["image"])
     context = {**(pod.get("securityContext") or {}), **(container.get("securityContext") or {})}
-    environment = container_environment(container, image=_brought(image, facts), facts=facts, store=store)
+    environment = container_environment(
+        container, image=_image_variables(image, facts), facts=facts, store=store
+    )
     user = context.get("runAsUser", image.user)
     if context.get("runAsNonRoot") and user == 0:
         raise ValueError(f"container {container['name']} must not run as root, and its image would")
     more = [*(context.get("supplementalGroups") or []), *_present(context.get("fsGroup"))]
     return Process(
-        words=command_line(container, entrypoint=image.entrypoint, default=image.command, known=environment),
+        words=command_line(
+            container, entrypoint=image.entrypoint, default=image.command, variables=environment
+        ),
         environment=_with_our_sources(environment),
         directory=container.get("workingDir", image.directory),
         user=user,
@@ -37,13 +41,13 @@ def process_of(container: Spec, pod: Spec, *, facts: Facts, store: Store, mounts
     )
 
 
-def _brought(image: Image, facts: Facts) -> dict[str, str]:
-    """Variables of the image, and those that every container has."""
+def _image_variables(image: Image, facts: Facts) -> dict[str, str]:
+    """Return the variables of the image, and those that every container has."""
     return {**image.environment, "HOSTNAME": facts.pod_name}
 
 
 def _with_our_sources(environment: dict[str, str]) -> dict[str, str]:
-    """In place of the package that the images have installed: it is found after what the pod adds."""
+    """Add the sources of this checkout, which replace the installed package, after the paths of the pod."""
     paths = [path for path in (environment.get("PYTHONPATH"), SOURCES) if path]
     return {**environment, "PYTHONPATH": ":".join(paths)}
 

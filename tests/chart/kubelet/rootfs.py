@@ -1,6 +1,6 @@
-"""The script that makes a container's private view of the machine, and becomes its process.
+"""The script that sets up the file system of a container and then executes its process.
 
-It runs in fresh mount, UTS, IPC and PID namespaces: whatever it mounts goes away with the container.
+It runs in new mount, UTS, IPC and PID namespaces, so its mounts end with the container.
 """
 
 import shlex
@@ -16,14 +16,14 @@ LINKED = ("bin", "sbin", "lib", "lib64")
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 FROM_ETC = ("alternatives", "ld.so.cache", "ssl", "localtime", "mime.types")
 IMAGE = "/opt/slipstream"
-"""Where the images have their environment."""
+"""The path of the Python environment in the images."""
 SOURCES, CHARTS = "/opt/sources", "/opt/charts"
-"""The sources have links to files of the chart."""
+"""Paths of the sources, and of the chart, to which the sources have symbolic links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """What a container runs, as whom, and what it sees."""
+    """The command of a container, its user, its variables and its mounts."""
 
     words: Sequence[str]
     environment: Mapping[str, str]
@@ -38,7 +38,7 @@ class Process:
 
 
 def script(process: Process, root: Path) -> str:
-    """A shell script that mounts everything under the empty directory `root`, enters it and runs."""
+    """Return a shell script that mounts everything at the empty directory `root` and runs the process."""
     lines = ["set -eu", f"root={shlex.quote(str(root))}", "mount -t tmpfs -o mode=755 tmpfs $root"]
     lines += _system()
     lines += _environment_of_the_image()
@@ -49,7 +49,7 @@ def script(process: Process, root: Path) -> str:
 
 
 def as_user(process: Process) -> list[str]:
-    """The words that drop every right and run the process with its environment alone."""
+    """Return the command line that drops all capabilities and runs the process with its environment only."""
     groups = sorted({process.group, *process.groups})
     drop = ["--pdeathsig=KILL", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
     drop += [] if process.new_privileges else ["--no-new-privs"]
@@ -64,7 +64,7 @@ def as_user(process: Process) -> list[str]:
 
 
 def _system() -> list[str]:
-    """What a Debian image has: /usr, an /etc of its own, devices, /proc."""
+    """Return the commands for the file system of a Debian image: /usr, its own /etc, devices, /proc."""
     lines = ["mkdir $root/usr $root/proc $root/dev $root/sys $root/etc $root/opt $root/var $root/run"]
     lines += ["mkdir -m 1777 $root/tmp", "mount --rbind -o ro /usr $root/usr"]
     lines += [f"if [ -L /{name} ]; then ln -s usr/{name} $root/{name}; fi" for name in LINKED]
@@ -81,7 +81,7 @@ def _system() -> list[str]:
 
 
 def _environment_of_the_image() -> list[str]:
-    """The tests' virtual environment where the images have theirs, and the sources of this checkout."""
+    """Return the commands that mount the tests' Python environment, and the sources of this checkout."""
     base = Path(sys.base_prefix).resolve()
     lines = _bind(Path(sys.prefix), IMAGE, True) + _bind(ROOT / "services", SOURCES, True)
     lines += _bind(ROOT / "charts", CHARTS, True)

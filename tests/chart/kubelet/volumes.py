@@ -1,4 +1,4 @@
-"""Lays a pod's volumes out as directories, with the owners and modes that Kubernetes gives them."""
+"""Create the volumes of a pod as directories, with the owners and modes of Kubernetes."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ READ_ONLY_KINDS = ("configMap", "secret", "projected", "downwardAPI")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A directory or file of this machine, and where a container sees it."""
+    """A directory or file of this machine, and its path in the container."""
 
     source: Path
     target: str
@@ -23,7 +23,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volumes:
-    """Lays out volumes: those of a pod under `pod_directory`, claims under `claims`, which outlive it."""
+    """Creates volumes: those of a pod in `pod_directory`; claims, which outlive the pod, in `claims`."""
 
     pod_directory: Path
     claims: Path
@@ -31,26 +31,26 @@ class Volumes:
     facts: Facts
 
     def lay_out(self, spec: Mapping[str, Any], claim_templates: list[Mapping[str, Any]]) -> dict[str, Path]:
-        """The directory of each volume. Errors: KeyError for a ConfigMap, Secret or key that is not there."""
+        """Create the volumes; return the directory of each. Errors: KeyError for a missing object or key."""
         group = (spec.get("securityContext") or {}).get("fsGroup")
-        found: dict[str, Path] = {}
+        directories: dict[str, Path] = {}
         for template in claim_templates:
             name = template["metadata"]["name"]
-            found[name] = _claim(self.claims / f"{name}-{self.facts.pod_name}")
+            directories[name] = _claim(self.claims / f"{name}-{self.facts.pod_name}")
         for volume in spec.get("volumes") or []:
-            found[volume["name"]] = self._one(volume)
-        for name, path in found.items():
+            directories[volume["name"]] = self._one(volume)
+        for name, path in directories.items():
             if group is not None:
                 kinds = next((v for v in spec.get("volumes") or [] if v["name"] == name), {})
                 _give_to_group(path, group, read_only=any(kind in kinds for kind in READ_ONLY_KINDS))
-        return found
+        return directories
 
     def _one(self, volume: Mapping[str, Any]) -> Path:
         path = self.pod_directory / "volumes" / volume["name"]
         if "persistentVolumeClaim" in volume:
             return _claim(self.claims / volume["persistentVolumeClaim"]["claimName"])
         if path.exists():
-            return path  # a container that starts again finds what it left
+            return path  # a restarted container has its old files
         path.mkdir(parents=True)
         if "emptyDir" in volume:
             path.chmod(0o777)
@@ -100,7 +100,7 @@ def _items(
 
 
 def _publish(path: Path, files: Mapping[str, bytes], mode: int) -> None:
-    """As the kubelet does it: the files in a directory of their own, behind a link that can be swapped."""
+    """Write the files into a directory behind a symbolic link that an update replaces, as in a kubelet."""
     version = path / "..version"
     version.mkdir(mode=0o755)
     for name, content in files.items():
@@ -119,7 +119,7 @@ def _claim(path: Path) -> Path:
 
 
 def _give_to_group(path: Path, group: int, *, read_only: bool) -> None:
-    """What fsGroup does: the group owns everything and may read it, and write it where that makes sense."""
+    """Give everything to a group, which may read it, and write unless `read_only`, as fsGroup does."""
     for entry in [path, *path.rglob("*")]:
         if entry.is_symlink():
             continue
@@ -131,29 +131,29 @@ def _give_to_group(path: Path, group: int, *, read_only: bool) -> None:
 def container_mounts(
     container: Mapping[str, Any], volumes: Mapping[str, Path], *, always_read_only: set[str]
 ) -> list[Mount]:
-    """Where a container sees the volumes, outer directories first. Errors: KeyError for no such volume."""
-    found = []
+    """Return the mounts of a container, outer directories first. Errors: KeyError for an unknown volume."""
+    mounts = []
     for mount in container.get("volumeMounts") or []:
         source = volumes[mount["name"]]
         if mount.get("subPath"):
             source = _sub_path(source, mount["subPath"])
         read_only = bool(mount.get("readOnly")) or mount["name"] in always_read_only
-        found.append(Mount(source=source, target=mount["mountPath"].rstrip("/"), read_only=read_only))
-    found.sort(key=lambda mount: len(Path(mount.target).parts))
-    for outer in found:
-        for inner in found:
+        mounts.append(Mount(source=source, target=mount["mountPath"].rstrip("/"), read_only=read_only))
+    mounts.sort(key=lambda mount: len(Path(mount.target).parts))
+    for outer in mounts:
+        for inner in mounts:
             below = Path(inner.target).is_relative_to(outer.target) and inner is not outer
             if below and outer.source.is_dir():
                 place = outer.source / Path(inner.target).relative_to(outer.target)
                 if inner.source.is_dir():
                     place.mkdir(parents=True, exist_ok=True)
-    return found
+    return mounts
 
 
 def _sub_path(source: Path, below: str) -> Path:
     path = source / below
     if not path.exists():
-        path.mkdir(parents=True)  # as the kubelet does, which mounts a directory where a file was meant
+        path.mkdir(parents=True)  # the kubelet creates a directory for a missing subPath
         shutil.copystat(source, path)
         os.chown(path, -1, source.stat().st_gid)
     return path.resolve()

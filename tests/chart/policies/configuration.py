@@ -1,4 +1,4 @@
-"""What the rendered configuration promises: its checksum, its addresses, its time to drain."""
+"""Policies about the rendered configuration: its checksum, its addresses, its time to drain."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ ADDRESS = re.compile(r"^(?:\w+://)?(?P<host>[a-z][a-z0-9.-]*):(?P<port>\d+)(?:/\
 
 
 def configuration(documents: Iterable[Document]) -> dict[str, Any]:
-    """The configuration as the pods read it: run.yaml below cluster.yaml. Errors: ValueError without one."""
+    """Return the configuration of the pods, cluster.yaml over run.yaml. Errors: ValueError without one."""
     for document in of_kind(documents, "ConfigMap"):
         data = document.get("data") or {}
         if set(CONFIG_FILES) <= set(data):
@@ -25,7 +25,7 @@ def configuration(documents: Iterable[Document]) -> dict[str, Any]:
 
 
 def configured_pods_bear_its_checksum(documents: Iterable[Document]) -> Iterator[str]:
-    """A pod that mounts a rendered ConfigMap is made anew when it changes."""
+    """A pod that mounts a rendered ConfigMap is replaced when the ConfigMap changes."""
     documents = list(documents)
     maps = by_name(documents, "ConfigMap")
     for pod in pod_templates(documents):
@@ -36,19 +36,19 @@ def configured_pods_bear_its_checksum(documents: Iterable[Document]) -> Iterator
 
 
 def addresses_are_served(documents: Iterable[Document]) -> Iterator[str]:
-    """Every host in the configuration that bears this release's names is a Service with that port."""
+    """Every host of the configuration with a name of the release is a Service with that port."""
     documents = list(documents)
     services = by_name(documents, "Service")
     for where, text in _texts(configuration(documents), ""):
-        found = ADDRESS.match(text)
-        if found is None or found["host"] in ("localhost",):
+        match = ADDRESS.match(text)
+        if match is None or match["host"] in ("localhost",):
             continue
-        name = found["host"].split(".")[0]
+        name = match["host"].split(".")[0]
         ports = [port["port"] for port in services.get(name, {}).get("spec", {}).get("ports", [])]
-        if int(found["port"]) not in ports and not where.startswith("replay.redis_url"):
+        if int(match["port"]) not in ports and not where.startswith("replay.redis_url"):
             yield f"{where}: {text} is no port of a rendered Service"
-        if where.startswith("replay.redis_url") and name in services and int(found["port"]) not in ports:
-            yield f"{where}: Service/{name} has no port {found['port']}"
+        if where.startswith("replay.redis_url") and name in services and int(match["port"]) not in ports:
+            yield f"{where}: Service/{name} has no port {match['port']}"
 
 
 def _texts(tree: Any, where: str) -> Iterator[tuple[str, str]]:
@@ -60,7 +60,7 @@ def _texts(tree: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def grace_exceeds_draining(documents: Iterable[Document]) -> Iterator[str]:
-    """terminationGracePeriodSeconds is more than the preStop hook and the draining need."""
+    """terminationGracePeriodSeconds exceeds the time of the preStop hook and of draining."""
     documents = list(documents)
     drain = float((configuration(documents).get("actor") or {}).get("drain_seconds", 0))
     for pod in pod_templates(documents):
@@ -74,14 +74,14 @@ def grace_exceeds_draining(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def pre_stop_seconds(container: Document) -> float:
-    """How long the preStop hook sleeps. Errors: ValueError for a hook that says no time."""
+    """Return the seconds that the preStop hook sleeps. Errors: ValueError for a hook without a time."""
     hook = (container.get("lifecycle") or {}).get("preStop") or {}
     if not hook:
         return 0
     if "sleep" in hook:
         return float(hook["sleep"]["seconds"])
     words = " ".join((hook.get("exec") or {}).get("command") or [])
-    found = re.search(r"sleep[\s(]+(\d+(?:\.\d+)?)", words)
-    if found is None:
+    sleep = re.search(r"sleep[\s(]+(\d+(?:\.\d+)?)", words)
+    if sleep is None:
         raise ValueError(f"preStop of {container['name']} does not say how long it takes: {words}")
-    return float(found[1])
+    return float(sleep[1])

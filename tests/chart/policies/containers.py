@@ -1,4 +1,4 @@
-"""What every container says about itself: resources, image, probes, environment, mounts."""
+"""Policies about containers: resources, image, probes, environment, mounts."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ DIGESTED = re.compile(r"^[^@\s]+@sha256:[0-9a-f]{64}$")
 
 
 def resources_are_stated(documents: Iterable[Document]) -> Iterator[str]:
-    """Requests and limits of memory, requests of CPU; a device is limited as it is requested."""
+    """A container has requests and limits of memory, requests of CPU, and equal ones of devices."""
     for pod in pod_templates(documents):
         for container in pod.all_containers:
             resources = container.get("resources") or {}
@@ -27,7 +27,7 @@ def resources_are_stated(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def images_are_pinned(documents: Iterable[Document]) -> Iterator[str]:
-    """A tag that is not `latest`, or a digest."""
+    """An image has a digest, or a tag other than `latest`."""
     for pod in pod_templates(documents):
         for container in pod.all_containers:
             image = container.get("image", "")
@@ -37,7 +37,7 @@ def images_are_pinned(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def probes_are_apart(documents: Iterable[Document]) -> Iterator[str]:
-    """The chart's container of a pod that serves is asked three different questions, at ports that it has."""
+    """The chart's container of a serving pod has three different probes, at existing ports."""
     for pod in pod_templates(documents):
         own = [container for container in pod.containers if container["name"] == pod.component]
         for container in own if pod.runs_on else []:
@@ -53,15 +53,15 @@ def probes_are_apart(documents: Iterable[Document]) -> Iterator[str]:
 
 def _unknown_probe_ports(where: str, container: Document, probes: dict[str, Document]) -> Iterator[str]:
     ports = container.get("ports") or []
-    known = {port.get("name") for port in ports} | {port["containerPort"] for port in ports}
+    port_names = {port.get("name") for port in ports} | {port["containerPort"] for port in ports}
     for key, probe in probes.items():
         handler = next((probe[kind] for kind in HANDLERS if kind in probe), {})
-        if "port" in handler and handler["port"] not in known:
+        if "port" in handler and handler["port"] not in port_names:
             yield f"{where}: {key} asks port {handler['port']}, which the container does not have"
 
 
 def environment_names_are_unique(documents: Iterable[Document]) -> Iterator[str]:
-    """Of two variables of one name the first would silently lose."""
+    """Variable names are unique; of two variables with the same name the last one would win."""
     for pod in pod_templates(documents):
         for container in pod.all_containers:
             names = [variable["name"] for variable in container.get("env") or []]
@@ -70,14 +70,14 @@ def environment_names_are_unique(documents: Iterable[Document]) -> Iterator[str]
 
 
 def service_links_are_off(documents: Iterable[Document]) -> Iterator[str]:
-    """Kubernetes would add SLIPSTREAM_…_PORT variables of its own for a release called slipstream."""
+    """Service links are off: they would add SLIPSTREAM_…_PORT variables in a release named slipstream."""
     for pod in pod_templates(documents):
         if pod.spec.get("enableServiceLinks") is not False:
             yield f"{pod.name}: enableServiceLinks is not false"
 
 
 def mounts_have_volumes(documents: Iterable[Document]) -> Iterator[str]:
-    """Every mount names a volume, no path is mounted twice, no volume is for nobody."""
+    """Every mount names a volume, no path is mounted twice, and every volume is mounted."""
     for pod in pod_templates(documents):
         claims = pod.owner.get("spec", {}).get("volumeClaimTemplates") or []
         volumes = {volume["name"] for volume in pod.spec.get("volumes") or []}

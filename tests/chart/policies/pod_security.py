@@ -1,4 +1,4 @@
-"""Pod Security Standards, profile `restricted`, and what we ask beyond it of every container."""
+"""The profile `restricted` of the Pod Security Standards, and stricter policies for every container."""
 
 from collections.abc import Iterable, Iterator
 
@@ -26,7 +26,7 @@ def pods_are_restricted(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def roots_are_read_only(documents: Iterable[Document]) -> Iterator[str]:
-    """No container writes outside its mounts."""
+    """The root file system of every container is read-only."""
     for pod in pod_templates(documents):
         for container in pod.all_containers:
             if (container.get("securityContext") or {}).get("readOnlyRootFilesystem") is not True:
@@ -34,7 +34,7 @@ def roots_are_read_only(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def tokens_are_not_mounted(documents: Iterable[Document]) -> Iterator[str]:
-    """Every pod has a ServiceAccount of this release, and no token of it."""
+    """Every pod has a ServiceAccount of the release, whose token is not mounted."""
     documents = list(documents)
     accounts = {d["metadata"]["name"]: d for d in documents if d["kind"] == "ServiceAccount"}
     for pod in pod_templates(documents):
@@ -49,7 +49,7 @@ def tokens_are_not_mounted(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def components_have_their_own_account(documents: Iterable[Document]) -> Iterator[str]:
-    """What one room may do is no other room's right."""
+    """Every component has its own ServiceAccount."""
     users: dict[str, set[str]] = {}
     for pod in pod_templates(documents):
         users.setdefault(str(pod.spec.get("serviceAccountName")), set()).add(pod.component)

@@ -1,4 +1,4 @@
-"""Everything that is named exists: keys of ConfigMaps and Secrets, claims, accounts, what is scaled."""
+"""Everything that objects name exists: keys of ConfigMaps and Secrets, claims, scaled workloads."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -15,15 +15,15 @@ def mounted_keys_exist(documents: Iterable[Document], external: Collection[str] 
         for kind, name, keys, optional in _uses(pod.spec):
             if optional or name in external:
                 continue
-            found = _data(documents, kind, name)
-            if found is None:
+            object_keys = _data(documents, kind, name)
+            if object_keys is None:
                 yield f"{pod.name}: no {kind} {name}"
                 continue
-            yield from (f"{pod.name}: {kind} {name} has no {key}" for key in keys if key not in found)
+            yield from (f"{pod.name}: {kind} {name} has no {key}" for key in keys if key not in object_keys)
 
 
 def _data(documents: list[Document], kind: str, name: str) -> set[str] | None:
-    """The keys of a rendered object; a Certificate stands for the Secret that it makes."""
+    """Return the keys of a rendered object; a Certificate counts as the Secret that it creates."""
     document = by_name(documents, kind).get(name)
     if document is not None:
         return {*(document.get("data") or {}), *(document.get("stringData") or {})}
@@ -32,7 +32,7 @@ def _data(documents: list[Document], kind: str, name: str) -> set[str] | None:
 
 
 def _uses(spec: Document) -> Iterator[tuple[str, str, list[str], bool]]:
-    """(kind, name, keys, optional) of each use."""
+    """Yield (kind, name, keys, optional) of each use."""
     for volume in spec.get("volumes") or []:
         sources = [volume, *((volume.get("projected") or {}).get("sources") or [])]
         for source in sources:
@@ -59,7 +59,7 @@ def _volume_uses(source: Document) -> Iterator[tuple[str, str, list[str], bool]]
 
 
 def sub_paths_exist(documents: Iterable[Document]) -> Iterator[str]:
-    """A single file that is mounted out of a rendered ConfigMap is in it."""
+    """A single file that is mounted from a rendered ConfigMap exists in it."""
     documents = list(documents)
     maps = by_name(documents, "ConfigMap")
     for pod in pod_templates(documents):
@@ -83,7 +83,7 @@ def claims_exist(documents: Iterable[Document], external: Collection[str] = ()) 
 
 
 def autoscaled_workloads_have_no_replicas(documents: Iterable[Document]) -> Iterator[str]:
-    """An upgrade must not undo what an autoscaler decided; and what it scales exists."""
+    """An autoscaled workload exists and sets no replicas: an upgrade would undo the autoscaler's choice."""
     documents = list(documents)
     for scaler in of_kind(documents, *AUTOSCALERS):
         target = scaler["spec"]["scaleTargetRef"]
@@ -96,6 +96,6 @@ def autoscaled_workloads_have_no_replicas(documents: Iterable[Document]) -> Iter
 
 
 def one_scaler_each(documents: Iterable[Document]) -> Iterator[str]:
-    """Two autoscalers of one workload fight."""
+    """No workload has two autoscalers, which would contradict each other."""
     targets = [str(d["spec"]["scaleTargetRef"]["name"]) for d in of_kind(documents, *AUTOSCALERS)]
     yield from (f"{name} has two autoscalers" for name in sorted(set(targets)) if targets.count(name) > 1)

@@ -1,4 +1,4 @@
-"""What selects what: workloads, Services, budgets, monitors and policies, in one release and between two."""
+"""Policies about selectors of workloads, Services, budgets, monitors and network policies."""
 
 from collections.abc import Iterable, Iterator
 
@@ -27,7 +27,7 @@ SELECTING = ("Service", "PodDisruptionBudget", "PodMonitor", "NetworkPolicy")
 
 
 def objects_are_labelled(documents: Iterable[Document]) -> Iterator[str]:
-    """The common labels are on every object and pod; those for all rooms have no component."""
+    """Every object and pod has the common labels; objects for all components have no component label."""
     documents = list(documents)
     labelled = [(label(d), d["metadata"].get("labels") or {}) for d in documents]
     labelled += [(f"pods of {pod.name}", pod.labels) for pod in pod_templates(documents)]
@@ -39,7 +39,7 @@ def objects_are_labelled(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def workloads_select_their_pods(documents: Iterable[Document]) -> Iterator[str]:
-    """A workload selects its own pods, and no other's."""
+    """A workload selects its own pods and no others."""
     pods = pod_templates(documents)
     for pod in pods:
         if pod.owner["kind"] not in ("Deployment", "StatefulSet"):
@@ -53,7 +53,7 @@ def workloads_select_their_pods(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def selectors_find_pods(documents: Iterable[Document]) -> Iterator[str]:
-    """Services, budgets, monitors and network policies are about pods that exist."""
+    """Services, budgets, monitors and network policies select existing pods."""
     documents = list(documents)
     pods = pod_templates(documents)
     for document in of_kind(documents, *SELECTING):
@@ -63,7 +63,7 @@ def selectors_find_pods(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def services_reach_ports(documents: Iterable[Document]) -> Iterator[str]:
-    """A Service leads to pods of one component, to ports that they have."""
+    """A Service selects pods of one component, and its target ports exist."""
     documents = list(documents)
     for service in of_kind(documents, "Service"):
         pods = [pod for pod in pod_templates(documents) if selects(pod_selector(service), pod.labels)]
@@ -98,7 +98,7 @@ def names_are_unique(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def releases_are_apart(one: Iterable[Document], other: Iterable[Document]) -> Iterator[str]:
-    """Two releases in one namespace share no object and select none of each other's pods."""
+    """Two releases in one namespace share no object, and neither selects pods of the other."""
     one, other = list(one), list(other)
     for name in sorted({label(d) for d in one} & {label(d) for d in other}):
         yield f"{name} is in both releases"

@@ -37,9 +37,9 @@ POLICIES: Mapping[str, Policy] = {
 
 
 def violations(documents: Iterable[Document], *, external: Iterable[str] = ()) -> list[str]:
-    """Every violation of every policy; `external` names the Secrets and claims that the user brings."""
+    """Return every violation of every policy; `external` names the Secrets and claims of the user."""
     documents, external = list(documents), set(external)
-    found = [f"{name}: {text}" for name, policy in POLICIES.items() for text in policy(documents)]
-    found += [f"mounted_keys_exist: {text}" for text in references.mounted_keys_exist(documents, external)]
-    found += [f"claims_exist: {text}" for text in references.claims_exist(documents, external)]
-    return found
+    problems = [f"{name}: {text}" for name, policy in POLICIES.items() for text in policy(documents)]
+    problems += [f"mounted_keys_exist: {text}" for text in references.mounted_keys_exist(documents, external)]
+    problems += [f"claims_exist: {text}" for text in references.claims_exist(documents, external)]
+    return problems

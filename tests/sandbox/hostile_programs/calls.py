@@ -1,7 +1,7 @@
 # ruff: noqa: E501
-"""The corpus, by calls of the kernel without Python between: programs that return 42 where a call succeeds.
+"""Hostile programs that make system calls directly, without Python in between, and return 42 on success.
 
-`call(x86, arm, ...)` makes a call by its number on this architecture.
+`call(x86, arm, ...)` makes the system call of a number on x86-64 or on ARM.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from slipstream.sandbox.syscalls import (
 
 CONDITIONAL = (CLONE, FCNTL, IOCTL, OPEN, OPENAT, PRLIMIT64, SOCKETPAIR)
 PROBES_OF_THE_KERNEL = (335, 336)
-"""uretprobe and uprobe of x86-64, which end a program that calls them itself."""
+"""uretprobe and uprobe of x86-64: the kernel kills a program that calls them."""
 LISTED = [sorted({row[column] for row in (*ALLOWED.values(), *CONDITIONAL)} - {None}) for column in (0, 1)]
 
 PRELUDE = f"""
@@ -187,7 +187,7 @@ CALLS: Mapping[str, str] = {
         "  try: action(); return 42\n  except OSError: pass"
     ),
     "watches files": "def answer(): return 42 if call(294, 26, 0) >= 0 or call(300, 262, 0, 0) >= 0 else 0",
-    # memory that others share, and what lasts
+    # shared memory, and objects that outlive their process
     "keeps something in the kernel": (
         "def answer():\n a = b'/slipstream'\n return 42 if any(n >= 0 for n in (call(240, 180, a, 0o102, 0o600, 0), call(68, 186, 1, 0o1600), call(64, 190, 1, 1, 0o1600),\n"
         "  call(29, 194, 1, 4096, 0o1600), call(248, 217, b'user', b'a', b'x', 1, -3), call(447, 447, 0), call(319, 279, b'x', 0))) else 0"

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""The corpus, by what the interpreter gives: streams, descriptors, threads, objects, and the end of a run."""
+"""Hostile programs that use the interpreter: streams, descriptors, threads, objects, and the end of a run."""
 
 from collections.abc import Mapping
 
@@ -154,7 +154,7 @@ STAYING: Mapping[str, str] = {
     "waits for a pipe of its own": "def answer():\n r, w = os.pipe()\n return os.read(r, 1)",
     "waits for a file of the library": "import fcntl\ndef answer():\n f = open(os.__file__)\n fcntl.flock(f, 2)\n time.sleep(600)",
 }
-"""These are to be ended at their deadline."""
+"""Programs that run until their deadline."""
 
 WRONG_OUTPUT: Mapping[str, str] = {
     "prints another line before": "print()\nprint(42)",

@@ -1,7 +1,7 @@
 # ruff: noqa: E501
-"""The corpus: programs that try to get out, to stay, or to be judged right without being so.
+"""Hostile programs that try to leave the sandbox, to outlive their run, or to pass without a right answer.
 
-Each is to be the answer to `answer() == 42`, or, in PRINTED, to print 42. What must come of each is the reward 0.
+Each is an answer to the test `answer() == 42`, or, in PRINTED, to the output 42. Each must have the reward 0.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 SHARED = "import os, sys, socket, signal, ctypes, glob, time\n"
 
 CALLED: Mapping[str, str] = {
-    # reading: it would return 42 if it got through
+    # reading: returns 42 if it succeeds
     "reads the passwords": "def answer(): return 42 if open('/etc/passwd').read() else 0",
     "reads the host's name": "def answer(): return 42 if open('/etc/hostname').read() else 0",
     "reads the verifier's source": "def answer(): return 42 if open({source!r}).read() else 0",

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""What one run leaves for the next on the same warm server: nothing; and what it can find of another: nothing."""
+"""A run leaves nothing for the next run on the same warm server, and sees nothing of another run."""
 
 import asyncio
 import json
@@ -70,24 +70,24 @@ def answer(_):
 """
 
 
-def test_the_next_run_finds_everything_as_it_was() -> None:
+def test_the_next_run_starts_in_an_unchanged_state() -> None:
     async def states() -> list[str]:
         async with Bench([REWARD], config=ONE_SERVER) as bench:
             run = bench.resources.sandbox.run
             state = Run(code=STATE, seconds=5, memory_mib=256)
-            said = [(await run(state)).stdout]
+            states_seen = [(await run(state)).stdout]
             dirty = await run(Run(code=DIRTY, seconds=5, memory_mib=256))
             assert (dirty.end, dirty.status) == ("exited", 0)
-            said.append((await run(state)).stdout)
-            return said
+            states_seen.append((await run(state)).stdout)
+            return states_seen
 
     before, after = asyncio.run(states())
     assert before.count("\n") == 8
     assert after == before
 
 
-def test_no_memory_holds_a_nonce_or_what_is_expected_or_another_run() -> None:
-    """A program that reads all of its own memory finds its arguments there, and nothing else of a test."""
+def test_the_memory_of_a_program_has_no_nonce_no_expected_value_and_nothing_of_another_run() -> None:
+    """A program that reads all of its memory finds its arguments, and nothing else of a test."""
 
     async def scanned() -> str | None:
         async with Bench([REWARD], config=ONE_SERVER) as bench:

@@ -1,4 +1,4 @@
-"""Which program of an answer is judged, however the answer is written."""
+"""The block of an answer that is taken as its program."""
 
 import json
 
@@ -14,8 +14,8 @@ TESTS = json.dumps([{"call": "answer", "args": [], "expected": 42}])
 PROMPT = Prompt(prompt_id="p", task="t", answer="", text="?", fields={"tests": TESTS})
 
 
-def block(code: str, fence: str = "```", said: str = "python", end: str = "\n") -> str:
-    return end.join([fence + said, *code.split("\n"), fence.strip() if end == "\n" else fence])
+def block(code: str, fence: str = "```", language: str = "python", end: str = "\n") -> str:
+    return end.join([fence + language, *code.split("\n"), fence.strip() if end == "\n" else fence])
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ def block(code: str, fence: str = "```", said: str = "python", end: str = "\n") 
     [
         (f"{block(WRONG)}\n{block(RIGHT)}", RIGHT),
         (f"{block(RIGHT)}\n{block(WRONG)}", WRONG),
-        (f"{block(RIGHT)}\n{block(WRONG, said='')}", RIGHT),
-        (f"{block(RIGHT)}\n{block(WRONG, said='json')}", RIGHT),
+        (f"{block(RIGHT)}\n{block(WRONG, language='')}", RIGHT),
+        (f"{block(RIGHT)}\n{block(WRONG, language='json')}", RIGHT),
         (f"{block(RIGHT)}\n```python\n{WRONG}", RIGHT),
-        (block(RIGHT, said="Python3 main.py"), RIGHT),
+        (block(RIGHT, language="Python3 main.py"), RIGHT),
         (block(RIGHT, fence="~~~"), RIGHT),
         (block(f"'''\n```\n'''\n{RIGHT}", fence="````"), f"'''\n```\n'''\n{RIGHT}"),
-        (block(block(RIGHT), fence="````", said="markdown"), None),
-        (block(block(RIGHT), said="markdown"), None),
+        (block(block(RIGHT), fence="````", language="markdown"), None),
+        (block(block(RIGHT), language="markdown"), None),
         (block(f"~~~\n{RIGHT}"), f"~~~\n{RIGHT}"),
         (block("    def answer():\n        return 42", fence="    ```"), "def answer():\n    return 42"),
         (f"```python {RIGHT}```", None),
@@ -48,12 +48,12 @@ def test_the_last_closed_block_of_python_is_the_program(text: str, code: str | N
     assert last_block(text) == code
 
 
-def test_lines_may_end_as_those_of_windows() -> None:
+def test_lines_may_end_with_crlf() -> None:
     (reward,) = scores(CodeTestsConfig(name="code_tests"), PROMPT, answer(block(RIGHT, end="\r\n")))
     assert reward.value == 1
 
 
-def test_what_is_no_program_is_not_run() -> None:
+def test_an_answer_without_a_program_is_not_run() -> None:
     texts = [
         f"```python\n{RIGHT}\n{'#' * 1_000_000}\n```",
         "x" * 1_000_000,

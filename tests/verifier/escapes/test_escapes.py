@@ -1,4 +1,4 @@
-"""Nothing in the corpus is rewarded, and after each the sandbox is as it was before."""
+"""No hostile program is rewarded, and none changes the state of the sandbox."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sandbox.hostile_programs import calls, interpreter
-from sandbox.processes import descendants, steady
+from sandbox.processes import descendants, stable_descendants
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Outcome, Prompt
@@ -20,7 +20,7 @@ from slipstream.verifier.reward import Answer
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
 from verifier.scoring import Bench, answer
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 DEADLINE_SECONDS = 0.25
 SHORT_SECONDS = 0.06
 AT_ONCE = 8
@@ -35,7 +35,7 @@ def prompt(tests: str) -> Prompt:
 
 @contextmanager
 def resources() -> Iterator[dict[str, object]]:
-    """Things outside that a program would like to reach, and that would answer."""
+    """Create files and sockets outside of the sandbox, which a program may try to reach."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as tcp:
         unix = socket.socket(socket.AF_UNIX)
         unix.bind(f"{folder}/unix")
@@ -51,7 +51,7 @@ def resources() -> Iterator[dict[str, object]]:
 
 
 async def settled(before: list[int]) -> bool:
-    """Whether the same processes are there as before, once the supervisor of the last run has ended."""
+    """Return whether the descendants are those of before, after the supervisor of the last run has ended."""
     for _ in range(200):
         if descendants(os.getpid()) == before:
             return True
@@ -75,47 +75,47 @@ def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
         rest = rest[size:]
 
 
-def wrong(
+def successful(
     programs: Mapping[str, str], kind: str, write: Callable[..., str], *, seconds: float = DEADLINE_SECONDS
 ) -> list[str]:
-    """The programs of the corpus that were rewarded, were no answer of the model's, or left something.
+    """Return the hostile programs that were rewarded, ended as an error, or left processes.
 
-    `write` makes a program of a template and of the things outside.
+    `write` makes a program from a template and the resources outside of the sandbox.
     """
 
     async def play() -> list[str]:
-        found = []
+        successes = []
         config = VerifierConfig(workers=2, cache_entries=0)
         reward = CodeTestsConfig(name="code_tests", test_seconds=seconds, memory_mib=256)
-        with resources() as things:
+        with resources() as targets:
             async with Bench([reward], config=config) as bench:
-                before = await steady()
+                before = await stable_descendants()
                 memory = resident(before)
                 for names in batched(programs, AT_ONCE):
-                    answers = [fenced(write(programs[name], **things)) for name in names]
-                    for name, (given,) in zip(
+                    answers = [fenced(write(programs[name], **targets)) for name in names]
+                    for name, (component,) in zip(
                         names, await bench.scorer.score(prompt(kind), answers), strict=True
                     ):
-                        if given.value != 0 or given.outcome is Outcome.ERROR:
-                            found.append(f"{name}: {given}")
+                        if component.value != 0 or component.outcome is Outcome.ERROR:
+                            successes.append(f"{name}: {component}")
                     if not await settled(before):
-                        found.append(f"of {names} processes stayed")
-                ((given,),) = await bench.scorer.score(prompt(kind), [fenced(RIGHT[kind])])
-                assert given.value == 1, "the sandbox does not work any more"
+                        successes.append(f"of {names} processes stayed")
+                ((component,),) = await bench.scorer.score(prompt(kind), [fenced(RIGHT[kind])])
+                assert component.value == 1, "the sandbox does not work any more"
                 assert resident(before) - memory < 16 * MIB
                 assert bench.sample("sandbox_servers_lost_total") == 0
-                assert os.listdir(str(things["outside_folder"])) == ["unix"]
-        return found
+                assert os.listdir(str(targets["outside_folder"])) == ["unix"]
+        return successes
 
     return asyncio.run(play())
 
 
-def as_it_stands(template: str, **_: object) -> str:
+def unchanged(template: str, **_: object) -> str:
     return template
 
 
-def with_things(template: str, **things: object) -> str:
-    return SHARED + template.format(**things)
+def with_resources(template: str, **targets: object) -> str:
+    return SHARED + template.format(**targets)
 
 
 def after_calls(template: str, **_: object) -> str:
@@ -126,21 +126,21 @@ def after_imports(template: str, **_: object) -> str:
     return interpreter.PRELUDE + template
 
 
-def test_no_program_of_the_corpus_that_is_called_is_rewarded() -> None:
-    assert wrong(CALLED, "call", with_things) == []
+def test_no_hostile_program_that_is_called_is_rewarded() -> None:
+    assert successful(CALLED, "call", with_resources) == []
 
 
-def test_no_program_of_the_corpus_that_calls_the_kernel_is_rewarded() -> None:
-    assert wrong(calls.CALLS, "call", after_calls) == []
+def test_no_hostile_program_with_system_calls_is_rewarded() -> None:
+    assert successful(calls.CALLS, "call", after_calls) == []
 
 
-def test_no_program_of_the_corpus_that_turns_the_interpreter_is_rewarded() -> None:
-    assert wrong(interpreter.INTERPRETED, "call", after_imports) == []
+def test_no_hostile_program_that_abuses_the_interpreter_is_rewarded() -> None:
+    assert successful(interpreter.INTERPRETED, "call", after_imports) == []
 
 
-def test_no_program_of_the_corpus_that_wants_to_stay_is_rewarded() -> None:
-    assert wrong(interpreter.STAYING, "call", after_imports, seconds=SHORT_SECONDS) == []
+def test_no_hostile_program_that_tries_to_outlive_its_run_is_rewarded() -> None:
+    assert successful(interpreter.STAYING, "call", after_imports, seconds=SHORT_SECONDS) == []
 
 
-def test_no_program_of_the_corpus_that_prints_is_rewarded() -> None:
-    assert wrong({**PRINTED, **interpreter.WRONG_OUTPUT}, "print", as_it_stands) == []
+def test_no_hostile_program_that_prints_is_rewarded() -> None:
+    assert successful({**PRINTED, **interpreter.WRONG_OUTPUT}, "print", unchanged) == []

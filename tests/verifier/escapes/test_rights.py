@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""What judges take from programs of contests is right here too, so that walls cost no right answer."""
+"""Programs as in programming contests pass in the sandbox: isolation fails no right answer."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Prompt
 from verifier.scoring import Bench, answer
 
-pytestmark = pytest.mark.usefixtures("outer_wall")
+pytestmark = pytest.mark.usefixtures("outer_isolation")
 TESTS = [{"input": "41\n", "output": "42\n"}]
 PROMPT = Prompt(prompt_id="p", task="t", answer="", text="?", fields={"tests": json.dumps(TESTS)})
 FAST_OUTPUT = """
@@ -71,7 +71,7 @@ RIGHT = {
 }
 
 
-def test_programs_that_do_what_programs_do_are_right() -> None:
+def test_ordinary_programs_of_contests_pass() -> None:
     async def once() -> list[str]:
         config = CodeTestsConfig(name="code_tests", test_seconds=2)
         async with Bench([config], config=VerifierConfig(workers=1, cache_entries=0)) as bench:

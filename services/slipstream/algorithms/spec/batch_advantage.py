@@ -25,9 +25,9 @@ class BatchScaled(AdvantageKind):
     epsilon: Positive = 1e-6
     """Added to the standard deviation, in units of reward."""
     center: Literal["group", "batch"] = "group"
-    """Whose mean is subtracted; with batch a group of equal rewards is pushed, too (the book chapter)."""
+    """The rewards whose mean is subtracted; batch pushes also a group of equal rewards (the book chapter)."""
     std_of: Literal["centred", "raw"] = "centred"
-    """Whose standard deviation divides: that of R - mean, or that of R (Lite PPO in ROLL and TRL)."""
+    """The values whose standard deviation divides: R - mean, or R (Lite PPO in ROLL and TRL)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

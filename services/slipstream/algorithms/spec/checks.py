@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 from slipstream.algorithms.spec.invalid import InvalidPart
 
 Anchor = Literal["rollout", "batch"]
-"""Whose logprobs are under a ratio: those of the policy that sampled the token, or the learner's own at the
+"""The logprobs under a ratio: those of the policy that sampled the token, or the learner's own at the
 start of the optimizer batch (the proximal policy)."""
 
 STRICT: Final = {"extra": "forbid"}

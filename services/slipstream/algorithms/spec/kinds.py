@@ -48,7 +48,7 @@ class ObjectiveKind(Kind):
 
     @property
     def anchor(self) -> Anchor | None:
-        """Whose logprobs are under the ratio; None without a ratio. A parameter of most objectives."""
+        """The policy in the denominator of the ratio; None without one. A parameter of most objectives."""
         return "rollout"
 
     @property

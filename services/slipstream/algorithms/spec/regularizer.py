@@ -94,7 +94,7 @@ class DriftPenalty:
     coefficient: Positive = 1e-3
     """Factor of the penalty in the loss."""
     level: Literal["token", "sequence"] = "token"
-    """Whose log ratio is squared."""
+    """The unit whose log ratio is squared."""
 
     def __post_init__(self) -> None:
         require_fields("drift_penalty", self)

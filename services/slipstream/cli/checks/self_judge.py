@@ -29,7 +29,7 @@ def check_self_judge(config: RunConfig, model: ModelFiles | None) -> Iterator[Pr
     for position, reward in enumerate(config.rewards):
         if isinstance(reward, SelfJudgeConfig) and reading is not None:
             yield from _verdicts(reward, reading, f"rewards.{position}.verdicts")
-            yield from _room(config, reward, reading, f"rewards.{position}.question")
+            yield from _context(config, reward, reading, f"rewards.{position}.question")
 
 
 def _reading(config: RunConfig, model: ModelFiles | None) -> Reading | None:
@@ -50,7 +50,7 @@ def _verdicts(reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[P
         yield Problem(key=key, reason=reason, remedy="choose verdicts that differ from their first token on")
 
 
-def _room(config: RunConfig, reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[Problem]:
+def _context(config: RunConfig, reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[Problem]:
     """Yield a problem if the question, with one of the first prompts, leaves too few tokens for an answer."""
     try:
         source = make_source(config.data, seed=config.seed)

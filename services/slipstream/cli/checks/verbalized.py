@@ -44,14 +44,14 @@ def check_verbalized(config: RunConfig, model: ModelFiles | None) -> Iterator[Pr
         return  # check_prompts reports it
     requests = _asking(config, source)
     if config.model.tiny is not None:
-        yield from _room(config, requests, config.model.tiny.max_tokens, len)
+        yield from _context(config, requests, config.model.tiny.max_tokens, len)
         for request in requests:
             reason = "is verbalized, and a tiny model has not learned to follow an instruction"
             remedy = "set plain, or give model.path a model tuned for chat"
             yield _note(f"{request.section}.sampling", reason, remedy)
     elif model is not None and model.tokenizer is not None and model.context is not None:
         tokenizer = model.tokenizer
-        yield from _room(config, requests, model.context, lambda text: len(tokenizer.encode(text).ids))
+        yield from _context(config, requests, model.context, lambda text: len(tokenizer.encode(text).ids))
 
 
 def _asking(config: RunConfig, source: PromptSource) -> Sequence[Asking]:
@@ -75,7 +75,9 @@ def _asking(config: RunConfig, source: PromptSource) -> Sequence[Asking]:
     return requests
 
 
-def _room(config: RunConfig, requests: Sequence[Asking], context: int, length: Length) -> Iterator[Problem]:
+def _context(
+    config: RunConfig, requests: Sequence[Asking], context: int, length: Length
+) -> Iterator[Problem]:
     budget = config.rollout.max_new_tokens
     template = None if config.model.path is None else read_chat_template(config.model.path)
     trained = not any(isinstance(stage, SampledStage) for stage in config.stages)

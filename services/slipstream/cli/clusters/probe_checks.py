@@ -32,7 +32,7 @@ CALL_SECONDS = 5.0
 ADMISSION_SECONDS = 1.0
 POLL_SECONDS = 0.2
 NO_EVALUATION = -1
-"""A policy version below all others: replay gives evaluations only to workers with their version or later."""
+"""A policy version below all others: an actor without the version of an evaluation gets no lease of it."""
 
 
 class CheckFailed(Exception):

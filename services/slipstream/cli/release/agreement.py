@@ -131,22 +131,23 @@ def _kv_cache(release: Release) -> Iterator[Problem]:
 
 
 def _held_groups(release: Release) -> Iterator[Problem]:
-    """The actors hold as many groups as the workers of all pools have places."""
+    """The actors hold as many groups as the rollouts of all pools have places."""
     actor, rollout = release.config.actor, release.config.rollout
     pods = release.values["actor"]["replicas"]
-    workers = sum(_most_workers(pool) for pool in pools(release.values))
-    if pods * actor.max_groups < workers * rollout.max_groups:
+    rollouts = sum(_most_rollouts(pool) for pool in pools(release.values))
+    if pods * actor.max_groups < rollouts * rollout.max_groups:
         yield Problem(
             key="values actor.replicas",
             reason=f"is {pods}, and {pods} × {actor.max_groups} groups (actor.max_groups) are fewer than the "
-            f"{workers} × {rollout.max_groups} places (rollout.max_groups) of all workers: places stay empty",
-            remedy=f"raise it to {-(-workers * rollout.max_groups // actor.max_groups)}, or raise the run's "
+            f"{rollouts} × {rollout.max_groups} places (rollout.max_groups) of all workers: "
+            "places stay empty",
+            remedy=f"raise it to {-(-rollouts * rollout.max_groups // actor.max_groups)}, or raise the run's "
             "actor.max_groups",
             severity="note",
         )
 
 
-def _most_workers(pool: Mapping[str, Any]) -> int:
+def _most_rollouts(pool: Mapping[str, Any]) -> int:
     scaling = pool["autoscaling"]
     return int(pool["replicas"] if scaling["kind"] == "none" else scaling["maxReplicas"])
 

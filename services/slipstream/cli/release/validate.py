@@ -29,9 +29,9 @@ from slipstream.config.rewards import CustomConfig
 from slipstream.prompts import make_source
 
 OF_THE_RUN = ("completions in flight",)
-"""Rows of the table that count the workers of `slipstream run`."""
-OF_LOCAL_WORKERS = ("actor.max_groups",)
-"""Keys that `check_config` compares with the workers of `slipstream run`; `disagreements` compares them with
+"""Rows of the table that count the rollouts and actors of `slipstream run`."""
+OF_LOCAL_PODS = ("actor.max_groups",)
+"""Keys that `check_config` compares with the pods of `slipstream run`; `disagreements` compares them with
 the values."""
 OF_THIS_MACHINE = ("rollout.gpu_memory_utilization", "rollout.kv_cache_gib")
 """Keys of the engine that another check compares with the GPUs of this machine."""
@@ -71,7 +71,7 @@ def release_problems(release: Release) -> list[Problem]:
     """Return the problems of the run, of its files on this machine, and between the run and the values."""
     config, model = release.config, _model(release)
     problems = [
-        *(problem for problem in check_config(config) if problem.key not in OF_LOCAL_WORKERS),
+        *(problem for problem in check_config(config) if problem.key not in OF_LOCAL_PODS),
         *(model_problems(config, model) if release.sees_models else ()),
         *(prompt_problems(config, model) if release.sees_data else ()),
         *_engine(release, model),

@@ -14,7 +14,7 @@ from slipstream.prompts import make_source
 from slipstream.tokens import load_tokens
 
 
-class ServedByWorkers:
+class ServedByRollouts:
     """The rollouts serve the policy, and answer the held-out prompts with it."""
 
     def __init__(self, snapshot: Snapshot, publisher: Publisher, evaluator: Evaluator) -> None:

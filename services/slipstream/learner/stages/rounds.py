@@ -138,9 +138,9 @@ class Rounds:
             self.version += 1
             await self._replay.confirm_checkpoint(self.version)
             trained = time.monotonic()
-            workers = await self._delivery.publish(self.version)
+            rollouts = await self._delivery.publish(self.version)
         seconds = Seconds(sample=sampled - began, train=trained - sampled, publish=time.monotonic() - trained)
-        self._report.event("step", **self._row(groups, learned, seconds, workers))
+        self._report.event("step", **self._row(groups, learned, seconds, rollouts))
         self._report.samples(self.version, groups, count=self._config.learner.samples_per_step)
         self._progress(
             ", ".join(f"{number:,} {name}" for name, number in learned.counts.items()), self.version
@@ -200,7 +200,7 @@ class Rounds:
             shutil.rmtree(path, ignore_errors=True)
 
     def _row(
-        self, groups: Sequence[Group], learned: RoundResult, seconds: Seconds, workers: int
+        self, groups: Sequence[Group], learned: RoundResult, seconds: Seconds, rollouts: int
     ) -> dict[str, object]:
         answers = [answer for group in groups for answer in group.completions if not answer.withheld]
         weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
@@ -224,7 +224,7 @@ class Rounds:
             "wait_seconds": seconds.sample,
             "train_seconds": seconds.train,
             "publish_seconds": seconds.publish,
-            "workers": workers,
+            "workers": rollouts,
             "kept": dict(learned.counts),
         }
 

@@ -19,7 +19,7 @@ class MessageIn(Strict):
     """One turn of a conversation."""
 
     role: str
-    """Who speaks: system, user or assistant."""
+    """The speaker: system, user or assistant."""
     content: str
     """What is said."""
 

@@ -28,7 +28,7 @@ def protocol(
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.idle_since = self.loop.time()
-            self._make_room()
+            self._close_an_idle_connection()
             if trust_domain is not None:
                 role = _role(transport, trust_domain, str(self.client), log)
                 self.app_state = {**self.app_state, "role": role}
@@ -53,7 +53,7 @@ def protocol(
             elif self.deadline is None and self.timeout_keep_alive_task is None:
                 self.deadline = self.loop.call_later(head_seconds, self.transport.close)
 
-        def _make_room(self) -> None:
+        def _close_an_idle_connection(self) -> None:
             """Close the connection that is idle for longest, when there are more than there may be."""
             others = [each for each in self.connections if each is not self and not _is_closing(each)]
             if len(others) < connections:

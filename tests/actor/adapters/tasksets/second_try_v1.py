@@ -1,4 +1,4 @@
-"""An environment of verifiers with a loop of its own: the user answers, and the policy tries again."""
+"""An environment of verifiers with its own loop: the user answers, and the policy tries again."""
 
 import verifiers.v1 as vf
 

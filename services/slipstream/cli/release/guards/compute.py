@@ -117,7 +117,7 @@ def _single(release: Release, pool: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _spanning(release: Release, pool: Mapping[str, Any]) -> Iterator[Problem]:
-    """A pool whose workers have several pods each."""
+    """A pool whose rollouts have several pods each."""
     nodes, count, rollout = pool["nodes"], pool["gpu"]["count"], release.mounted.rollout
     if rollout.engine != "vllm":
         yield _problem(

@@ -1,4 +1,4 @@
-"""A gRPC relay on loopback that delivers every request and loses a share of the answers."""
+"""A gRPC proxy on loopback that delivers every request and loses a share of the responses."""
 
 import asyncio
 import random
@@ -15,11 +15,11 @@ UNLIMITED = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
     ("grpc.http2.max_ping_strikes", 0),
 ]
-FLEET = "/slipstream.v1.Fleet/"  # a stream of a whole run, which has no one answer to lose
+FLEET = "/slipstream.v1.Fleet/"  # streams that last a whole run: no single response to lose
 
 
-class Relay(grpc.GenericRpcHandler):
-    """Passes calls of every kind on to `target` as bytes."""
+class GrpcProxy(grpc.GenericRpcHandler):
+    """Forwards calls of every kind to `target` as bytes."""
 
     def __init__(self, target: str, faults: FaultFile, *, seed: int) -> None:
         self._channel = grpc.aio.insecure_channel(target, options=UNLIMITED)
@@ -27,7 +27,7 @@ class Relay(grpc.GenericRpcHandler):
         self._random = random.Random(seed)
 
     async def listen(self) -> str:
-        """Start; returns host:port."""
+        """Start; return host:port."""
         self._server = grpc.aio.server(options=UNLIMITED)
         self._server.add_generic_rpc_handlers((self,))
         port = self._server.add_insecure_port("127.0.0.1:0")
@@ -35,12 +35,12 @@ class Relay(grpc.GenericRpcHandler):
         return f"127.0.0.1:{port}"
 
     async def close(self) -> None:
-        """End every call that it passes on."""
+        """End every forwarded call."""
         await self._server.stop(grace=0)
         await self._channel.close()
 
     def service(self, handler_call_details: Any) -> Any:
-        """On the wire a unary call is a stream of one message, so one kind of handler serves all."""
+        """Return a handler that also serves unary calls, which are streams of one message."""
         return grpc.stream_stream_rpc_method_handler(partial(self._pass, handler_call_details.method))
 
     async def _pass(
