@@ -94,8 +94,12 @@ class Circle:
         self.pods[name].send_signal(number)
         return now
 
-    async def ended(self, name: str, *, seconds: float = 10.0) -> int:
-        """Wait for the end of a pod; return its exit status."""
+    async def ended(self, name: str, *, seconds: float = 60.0) -> int:
+        """Wait for the end of a pod; return its exit status.
+
+        With torch in its environment, Python takes a second of CPU time to end after the pod has stopped,
+        which is many seconds on a loaded machine.
+        """
         return await asyncio.to_thread(self.pods[name].wait, seconds)
 
     def log(self, name: str) -> str:
