@@ -147,7 +147,7 @@ async def test_the_same_seed_gives_the_same_labels_whatever_the_order() -> None:
 
 def test_only_a_stage_of_step_labels_labels_steps() -> None:
     verifier = Verifier()
-    parts: Any = {"sampler": Engine({}), "tokens": TOKENS, "sampling": SAMPLING}
+    parts: Any = {"samplers": OneSampler(Engine({})), "tokens": TOKENS, "sampling": SAMPLING}
     assert with_step_labels(verifier, config_with(), **parts) is verifier
     config = config_with(stages=[{"name": "s", "kind": "step_labels"}])
     assert isinstance(with_step_labels(verifier, config, **parts), StepLabels)

@@ -43,21 +43,21 @@ def test_the_loss_of_a_rollout_costs_no_completion_and_repeats_none(
     redis_url: str, tmp_path: Path, number: signal.Signals, record_property: Record
 ) -> None:
     async def play() -> None:
-        async with circle(redis_url, tmp_path, "actor-0", "rollout-0", "rollout-1") as here:
-            await here.until_streams("rollout-0", "rollout-1")
-            at = here.send("rollout-0", number)
-            await here.until_inserted((await here.ledger()).leased)
+        async with circle(redis_url, tmp_path, "actor-0", "rollout-0", "rollout-1") as pods:
+            await pods.until_streams("rollout-0", "rollout-1")
+            at = pods.send("rollout-0", number)
+            await pods.until_inserted((await pods.ledger()).leased)
             if number is signal.SIGTERM:
-                assert await here.ended("rollout-0") == 0
-                before = {token.context for token in here.trace("rollout-0") if token.time < at}
-                assert before <= here.contexts(), "tokens of a rollout that was asked to end are lost"
+                assert await pods.ended("rollout-0") == 0
+                before = {token.context for token in pods.trace("rollout-0") if token.time < at}
+                assert before <= pods.contexts(), "tokens of a rollout that was asked to end are lost"
             if number is signal.SIGSTOP:
-                here.send("rollout-0", signal.SIGCONT)
-            ledger = await here.ledger()
+                pods.send("rollout-0", signal.SIGCONT)
+            ledger = await pods.ledger()
             assert (ledger.expired, ledger.returned, ledger.retired, ledger.dropped) == (0, 0, {}, {})
-            assert len(here.continued()) >= 3
-            record_property("seconds_to_continue", here.seconds_to_continue("actor-0"))
-        here.assert_exact()
+            assert len(pods.continued()) >= 3
+            record_property("seconds_to_continue", pods.seconds_to_continue("actor-0"))
+        pods.assert_exact()
 
     asyncio.run(asyncio.wait_for(play(), 480))
 
@@ -71,24 +71,24 @@ def test_two_of_three_rollouts_that_are_scaled_in_lose_no_token_and_repeat_none(
     async def play() -> None:
         sections: dict[str, Any] = {"staleness": {"pipeline_depth": 2}, "rollout": {"max_groups": 6}}
         rollouts = ("rollout-0", "rollout-1", "rollout-2")
-        async with circle(redis_url, tmp_path, "actor-0", *rollouts, **sections) as here:
-            await here.until_streams(*rollouts)
-            at = min(here.send(name, signal.SIGTERM) for name in rollouts[:2])
+        async with circle(redis_url, tmp_path, "actor-0", *rollouts, **sections) as pods:
+            await pods.until_streams(*rollouts)
+            at = min(pods.send(name, signal.SIGTERM) for name in rollouts[:2])
             ended = [
-                here.ended(name, seconds=chart_values()["rollout"]["stopSeconds"]) for name in rollouts[:2]
+                pods.ended(name, seconds=chart_values()["rollout"]["stopSeconds"]) for name in rollouts[:2]
             ]
             assert await asyncio.gather(*ended) == [0, 0]
             record_property("seconds_to_end", time.time() - at)
-            publications = len(here.publish_seconds)
-            await here.until_inserted((await here.ledger()).leased)
-            ledger = await here.ledger()
+            publications = len(pods.publish_seconds)
+            await pods.until_inserted((await pods.ledger()).leased)
+            ledger = await pods.ledger()
             assert (ledger.expired, ledger.returned, ledger.retired, ledger.dropped) == (0, 0, {}, {})
-            before = {token.context for token in here.traced() if token.time < at}
-            assert before <= here.contexts(), "tokens that were sampled before the signal are lost"
-            assert len(here.continued()) >= 12
-            assert {completion.engines for completion in here.continued()} == {2}
-            record_property("seconds_to_publish", max(here.publish_seconds[publications:]))
-        here.assert_exact()
+            before = {token.context for token in pods.traced() if token.time < at}
+            assert before <= pods.contexts(), "tokens that were sampled before the signal are lost"
+            assert len(pods.continued()) >= 12
+            assert {completion.engines for completion in pods.continued()} == {2}
+            record_property("seconds_to_publish", max(pods.publish_seconds[publications:]))
+        pods.assert_exact()
 
     asyncio.run(asyncio.wait_for(play(), 480))
 
@@ -99,23 +99,23 @@ def test_the_loss_of_an_actor_costs_no_group_and_repeats_none(
     redis_url: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     async def play() -> None:
-        async with circle(redis_url, tmp_path, "actor-0", "actor-1", "rollout-0", "rollout-1") as here:
-            await here.until("groups in the actor", lambda: sampling(here, "actor-0") >= 3)
-            here.send("actor-0", number)
-            leased = (await here.ledger()).leased
+        async with circle(redis_url, tmp_path, "actor-0", "actor-1", "rollout-0", "rollout-1") as pods:
+            await pods.until("groups in the actor", lambda: sampling(pods, "actor-0") >= 3)
+            pods.send("actor-0", number)
+            leased = (await pods.ledger()).leased
             if number is signal.SIGTERM:
-                assert await here.ended("actor-0") == 0
-                ledger = await here.ledger()
+                assert await pods.ended("actor-0") == 0
+                ledger = await pods.ledger()
                 assert ledger.returned > 0
                 assert ledger.expired == 0
             else:
-                await here.until("expired leases", lambda: expired(here))
+                await pods.until("expired leases", lambda: expired(pods))
             if number is signal.SIGSTOP:
-                here.send("actor-0", signal.SIGCONT)
-            await here.until_inserted(leased)
-            assert "group lost" not in here.log("actor-1")
-            assert (await here.ledger()).retired == {}
-        here.assert_exact()
+                pods.send("actor-0", signal.SIGCONT)
+            await pods.until_inserted(leased)
+            assert "group lost" not in pods.log("actor-1")
+            assert (await pods.ledger()).retired == {}
+        pods.assert_exact()
 
     asyncio.run(asyncio.wait_for(play(), 480))
 
@@ -129,20 +129,20 @@ def test_an_actor_that_gets_sigterm_ends_and_returns_its_leases_whatever_its_gro
     sections = {"data": {"kind": "addition", "environment": stuck}} if waiting_for == "tool" else {}
 
     async def play() -> None:
-        async with circle(redis_url, tmp_path, "rollout-0", **sections) as here:
+        async with circle(redis_url, tmp_path, "rollout-0", **sections) as pods:
             with socket.create_server(("127.0.0.1", 0)) as silent:
                 if waiting_for == "verifier":
                     address = f"127.0.0.1:{silent.getsockname()[1]}"
-                    here.environment["SLIPSTREAM_VERIFIER_ADDRESS"] = address
-                here.start("actor-0")
-                await here.until_ready("actor-0")
-                await here.until(f"groups that wait for the {waiting_for}", lambda: waits(here, waiting_for))
-                at = here.send("actor-0", signal.SIGTERM)
-                assert await here.ended("actor-0", seconds=60) == 0
-            seconds = here.logged("actor-0", ": stopped") - at  # Python's own end takes CPU time after it
+                    pods.environment["SLIPSTREAM_VERIFIER_ADDRESS"] = address
+                pods.start("actor-0")
+                await pods.until_ready("actor-0")
+                await pods.until(f"groups that wait for the {waiting_for}", lambda: waits(pods, waiting_for))
+                at = pods.send("actor-0", signal.SIGTERM)
+                assert await pods.ended("actor-0", seconds=60) == 0
+            seconds = pods.logged("actor-0", ": stopped") - at  # Python's own end takes CPU time after it
             record_property("seconds_to_stop", seconds)
             assert seconds < WORK_STOP_SECONDS
-            ledger = await here.ledger()
+            ledger = await pods.ledger()
             assert ledger.returned >= 3
             assert (ledger.expired, ledger.retired, ledger.running) == (0, {}, 0)
 
@@ -153,23 +153,23 @@ def test_an_actor_that_gets_sigterm_ends_and_returns_its_leases_whatever_its_gro
 def test_a_verifier_that_dies_while_groups_are_scored_costs_no_score(redis_url: str, tmp_path: Path) -> None:
     async def play() -> None:
         patient = {"timeout_seconds": 3.0, "retries": 20}
-        async with circle(redis_url, tmp_path, "rollout-0", "rollout-1", verifier=patient) as here:
-            here.environment["SLIPSTREAM_VERIFIER_ADDRESS"] = f"127.0.0.1:{free_port()}"
+        async with circle(redis_url, tmp_path, "rollout-0", "rollout-1", verifier=patient) as pods:
+            pods.environment["SLIPSTREAM_VERIFIER_ADDRESS"] = f"127.0.0.1:{free_port()}"
             for name in ("verifier-0", "actor-0"):
-                here.start(name)
-            await here.until_ready("actor-0", "verifier-0")
-            await here.until_streams("rollout-0", "rollout-1")
-            here.send("verifier-0", signal.SIGSTOP)  # what it gets from now on is not scored
-            await here.until("scoring", lambda: here.metric("actor-0", "actor_groups", phase="scoring") >= 2)
-            leased = (await here.ledger()).leased
-            here.send("verifier-0", signal.SIGKILL)
-            await here.ended("verifier-0")
-            here.start("verifier-0")
-            await here.until_inserted(leased)
-            ledger = await here.ledger()
+                pods.start(name)
+            await pods.until_ready("actor-0", "verifier-0")
+            await pods.until_streams("rollout-0", "rollout-1")
+            pods.send("verifier-0", signal.SIGSTOP)  # what it gets from now on is not scored
+            await pods.until("scoring", lambda: pods.metric("actor-0", "actor_groups", phase="scoring") >= 2)
+            leased = (await pods.ledger()).leased
+            pods.send("verifier-0", signal.SIGKILL)
+            await pods.ended("verifier-0")
+            pods.start("verifier-0")
+            await pods.until_inserted(leased)
+            ledger = await pods.ledger()
             assert (ledger.expired, ledger.returned, ledger.retired, ledger.withheld) == (0, 0, {}, 0)
-        here.assert_exact()
-        outcomes = {reward.outcome for _, completion in here.completions() for reward in completion.rewards}
+        pods.assert_exact()
+        outcomes = {reward.outcome for _, completion in pods.completions() for reward in completion.rewards}
         assert outcomes == {Outcome.SCORE}
 
     asyncio.run(asyncio.wait_for(play(), 480))
@@ -180,19 +180,19 @@ def test_a_prompt_that_ends_engines_is_retired_after_three_of_them_and_the_fleet
     redis_url: str, tmp_path: Path
 ) -> None:
     async def play() -> None:
-        async with circle(redis_url, tmp_path, "actor-0") as here:
-            tokens = load_engine_tokens(here.config, here.config.model.directory())
+        async with circle(redis_url, tmp_path, "actor-0") as pods:
+            tokens = load_engine_tokens(pods.config, pods.config.model.directory())
             poison = tokens.encode(MadeUpPrompts().training(POISONED))
             (tmp_path / "poison.json").write_text(json.dumps(poison))
             deaths: list[str] = []
-            restarting = asyncio.create_task(keep_running(here, ("rollout-0", "rollout-1"), deaths))
-            await here.until("retired prompt", lambda: retired(here), seconds=300)
-            leased = (await here.ledger()).leased
-            await here.until("groups after it", lambda: len(here.groups) >= leased + 6)
-            ledger = await here.ledger()
-            missing = set(range(leased)) - {group.dispatch_index for group in here.groups}
+            restarting = asyncio.create_task(keep_running(pods, ("rollout-0", "rollout-1"), deaths))
+            await pods.until("retired prompt", lambda: retired(pods), seconds=300)
+            leased = (await pods.ledger()).leased
+            await pods.until("groups after it", lambda: len(pods.groups) >= leased + 6)
+            ledger = await pods.ledger()
+            missing = set(range(leased)) - {group.dispatch_index for group in pods.groups}
             restarting.cancel()
-        here.assert_exact()
+        pods.assert_exact()
         assert missing == {POISONED}
         assert ledger.retired == {"engine_died": 1}
         assert len(deaths) == 3
@@ -200,38 +200,38 @@ def test_a_prompt_that_ends_engines_is_retired_after_three_of_them_and_the_fleet
     asyncio.run(asyncio.wait_for(play(), 800))
 
 
-def sampling(here: Circle, actor: str) -> float:
+def sampling(pods: Circle, actor: str) -> float:
     """Return the number of groups that an actor samples now."""
-    ready = (here.folder / f"{actor}.json").exists()
-    return here.metric(actor, "actor_groups", phase="sampling") if ready else 0
+    ready = (pods.folder / f"{actor}.json").exists()
+    return pods.metric(actor, "actor_groups", phase="sampling") if ready else 0
 
 
-def waits(here: Circle, waiting_for: str) -> bool:
+def waits(pods: Circle, waiting_for: str) -> bool:
     """Return whether at least three groups of the actor wait for this."""
     phase = "scoring" if waiting_for == "verifier" else "sampling"
-    many = here.metric("actor-0", "actor_groups", phase=phase) >= 3
-    recent = any(token.time > time.time() - 1 for token in here.trace("rollout-0"))
-    sampled = len(here.trace("rollout-0")) > 9 * TOKENS
+    many = pods.metric("actor-0", "actor_groups", phase=phase) >= 3
+    recent = any(token.time > time.time() - 1 for token in pods.trace("rollout-0"))
+    sampled = len(pods.trace("rollout-0")) > 9 * TOKENS
     return many and sampled and recent is (waiting_for == "rollout")
 
 
-async def expired(here: Circle) -> bool:
-    return (await here.ledger()).expired > 0
+async def expired(pods: Circle) -> bool:
+    return (await pods.ledger()).expired > 0
 
 
-async def retired(here: Circle) -> bool:
-    return bool((await here.ledger()).retired)
+async def retired(pods: Circle) -> bool:
+    return bool((await pods.ledger()).retired)
 
 
-async def keep_running(here: Circle, rollouts: tuple[str, ...], deaths: list[str]) -> None:
+async def keep_running(pods: Circle, rollouts: tuple[str, ...], deaths: list[str]) -> None:
     """Start rollouts, and start again those that ended, as a Deployment does."""
     for name in rollouts:
-        here.start(name)
+        pods.start(name)
     while True:
         for name in rollouts:
-            if here.pods[name].poll() is not None:
+            if pods.pods[name].poll() is not None:
                 deaths.append(name)
-                here.start(name)
+                pods.start(name)
         await asyncio.sleep(0.1)
 
 
