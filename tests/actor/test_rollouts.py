@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from actor.rollout_servers import Fleet, RolloutServer, answer, fleet, logprob
+from actor.rollout_servers import CONFIG, Fleet, RolloutServer, answer, fleet, logprob
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout.fakes import metric, scenario, until
@@ -13,7 +13,9 @@ from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.records import FinishReason, Sampling, Turn
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.servicer import _Stream
+from slipstream.rpc.channel import open_channel
 from slipstream.v1 import rollout_pb2 as pb
+from slipstream.v1.rollout_pb2_grpc import RolloutStub
 
 MOST = 60
 
@@ -409,6 +411,24 @@ async def test_a_cancelled_request_is_aborted_at_the_engine() -> None:
         await until(lambda: not server.engine.running)
         assert server.servicer.groups_running == 0
         await until(lambda: actor.rollouts.capacity == 8)
+
+
+@scenario
+async def test_a_request_that_is_cancelled_in_the_message_that_starts_it_frees_its_place() -> None:
+    async with fleet() as actor:
+        server = await actor.add()
+        start = pb.StartSampling(id=1, group_id="g0", token_ids=prompts(1)[0], temperature=1.0, max_tokens=3)
+
+        async def messages() -> AsyncIterator[pb.SampleRequest]:
+            yield pb.SampleRequest(start=[start], cancel=[1])
+            await asyncio.Event().wait()
+
+        async with open_channel(server.server.address, CONFIG.rpc) as channel:
+            call = RolloutStub(channel).Sample(messages())
+            for _ in range(3):
+                answer = await call.read()
+            assert answer.status.groups_running == 0
+            assert not answer.chunks
 
 
 @scenario

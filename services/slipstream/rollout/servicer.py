@@ -11,11 +11,11 @@ that has had a place gets one for its next turn, also if others have taken all p
 """
 
 import asyncio
-import uuid
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -45,10 +45,12 @@ class _Request:
     """One running request of an actor's stream."""
 
     start: pb.StartSampling
-    engine_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    engine_id: str
     sent: int = 0
     """Tokens that have been sent."""
     task: BackgroundTask[None] | None = None
+    began: bool = False
+    """Whether the task has begun to run. One that is cancelled before does not run at all."""
 
 
 class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
@@ -72,6 +74,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
         self.log = log
         self._streams: set[_Stream] = set()
         self._groups: Counter[str] = Counter()
+        self._engine_ids = (f"sample-{number}" for number in itertools.count(1))
         self._entered: dict[str, None] = {}
         """Groups that have had a place, the latest last."""
         self._draining = False
@@ -186,6 +189,10 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
                 del self._groups[group_id]
             self._metrics.set("groups_running", len(self._groups))
 
+    def next_engine_id(self) -> str:
+        """Return a name for a request that no other request of the engine has."""
+        return next(self._engine_ids)
+
     def sampled(self, request: _Request) -> Chunk:
         """Return the tokens of a running request that were not sent yet."""
         return self._engine.sampled(request.engine_id, request.sent)
@@ -285,12 +292,13 @@ class _Stream:
             self._end(pb.SampleChunk(id=start.id, retry_after_seconds=self._service.chunk_seconds))
         else:
             self._service.enter(start.group_id)
-            request = _Request(start=start)
+            request = _Request(start=start, engine_id=self._service.next_engine_id())
             self._requests[start.id] = request
             request.task = BackgroundTask.begin(self._run(request), "sampling", self._service.log)
 
     async def _run(self, request: _Request) -> None:
         number = request.start.id
+        request.began = True
         try:
             last = await self._service.run(request)
             if self._requests.pop(number, None) is not None:
@@ -313,6 +321,8 @@ class _Stream:
         request = self._requests.pop(number, None)
         if request is not None and request.task is not None:
             request.task.cancel()
+            if not request.began:
+                self._service.leave(request.start.group_id)
 
 
 async def _let_finished_requests_end() -> None:
