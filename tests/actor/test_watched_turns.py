@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 from actor.rollout_servers import answer, fleet, logprob
-from actor.test_rollouts import MOST, check_exact, prompts, sampling, under_way
+from actor.test_rollouts import MOST, check_exact, prompts, sampling, wait_until_sampling
 from rollout.fakes import scenario, until
 from slipstream.records import (
     Chunk,
@@ -68,7 +68,7 @@ async def test_a_reader_goes_on_at_another_rollout_and_sees_each_token_once() ->
         readers = (to_the_end, ended)
         async with actor.rollouts.place("g0") as place:
             tasks = [asyncio.create_task(place.sample(prompt, sampling(), reader)) for reader in readers]
-            await under_way(first, requests=2)
+            await wait_until_sampling(first, requests=2)
             second = await actor.add(version=2)
             await first.kill()
             turn, cut = await asyncio.gather(*tasks)
