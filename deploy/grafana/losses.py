@@ -52,8 +52,8 @@ def share_by_age(title: str, description: str, name: str, *, width: int = 8) -> 
 def source_share(kind: str) -> str:
     """Share of each source of a mixture in the groups of a kind."""
     labels = f'kind="{kind}"'
-    whole = rate("source_groups_total", labels, over=STEPS)
-    return f"{rate('source_groups_total', labels, by='source', over=STEPS)} / on () group_left () {whole}"
+    total = rate("source_groups_total", labels, over=STEPS)
+    return f"{rate('source_groups_total', labels, by='source', over=STEPS)} / on () group_left () {total}"
 
 
 CLIPPING = Row(

@@ -48,8 +48,8 @@ async def opened(
 
 async def answered(made: ChatTools, name: str, **arguments: Any) -> str:
     """Return what the policy reads of a call."""
-    _, asked = await play(made, call(name, **arguments), "done")
-    return result(asked)
+    _, prompts = await play(made, call(name, **arguments), "done")
+    return result(prompts)
 
 
 @asynccontextmanager
@@ -94,12 +94,12 @@ def test_the_policy_reads_the_schemas_of_a_server_and_the_results_of_its_tools(t
             where = {"command": SERVER} if transport == "stdio" else {"url": url}
             allow = ["add", "parts", "broken", "slow", "large"]
             async with opened({**where, "allow": allow, "seconds": 6}, metrics=metrics) as made:
-                played, asked = await play(made, call("add", a=2, b=3), call("parts"), "done")
-                assert '"description": "Add two numbers."' in asked[0]
-                assert '"a": {"title": "A", "type": "integer"}' in asked[0]
-                assert '"count"' not in asked[0], "it is not allowed"
-                assert result(asked[:2]) == "5"
-                assert result(asked) == "first\n[image image/png]\nlast"
+                played, prompts = await play(made, call("add", a=2, b=3), call("parts"), "done")
+                assert '"description": "Add two numbers."' in prompts[0]
+                assert '"a": {"title": "A", "type": "integer"}' in prompts[0]
+                assert '"count"' not in prompts[0], "it is not allowed"
+                assert result(prompts[:2]) == "5"
+                assert result(prompts) == "first\n[image image/png]\nlast"
                 assert {each.name: each.value for each in played.completion.rewards} == {
                     "tool_calls": 2.0,
                     "failed_tool_calls": 0.0,
@@ -174,9 +174,9 @@ async def test_with_per_episode_no_episode_sees_the_state_of_another_and_the_ser
 
     async def episode(made: ChatTools) -> int:
         texts = call("count", step=2), call("count", step=3), call("process"), "done"
-        _, asked = await play(made, *texts)
-        assert [result(asked[: turn + 1]) for turn in (1, 2)] == ["2", "5"]
-        return int(result(asked))
+        _, prompts = await play(made, *texts)
+        assert [result(prompts[: turn + 1]) for turn in (1, 2)] == ["2", "5"]
+        return int(result(prompts))
 
     async with opened(tool) as made:
         pids = await asyncio.gather(*(episode(made) for _ in range(3)))
@@ -241,7 +241,7 @@ async def test_an_actor_does_not_start_without_the_server_that_it_is_to_reach() 
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "text"),
     [
         ("endless line", UNAVAILABLE),
         ("noise", "quiet"),
@@ -249,12 +249,12 @@ async def test_an_actor_does_not_start_without_the_server_that_it_is_to_reach() 
         ("another answer", "Error: the call took more than 2 s"),
     ],
 )
-def test_whatever_a_server_answers_the_policy_reads_a_text(mode: str, said: str) -> None:
+def test_whatever_a_server_answers_the_policy_reads_a_text(mode: str, text: str) -> None:
     @scenario
     async def run() -> None:
         async with opened({"command": [*HOSTILE, mode], "seconds": 2}) as made:
-            assert await answered(made, "f") == said
-            assert await answered(made, "f") == said, "it goes on so"
+            assert await answered(made, "f") == text
+            assert await answered(made, "f") == text, "it goes on so"
 
     run()
 
@@ -270,21 +270,21 @@ async def test_a_server_that_hears_nothing_any_more_is_started_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         ('{"word": "\\ud800"}', "they have characters that are no valid Unicode"),
         ('{"word": NaN}', "NaN and Infinity are no numbers of JSON"),
         ('{"word": ' + "[" * 80 + "]" * 80 + "}", "they are nested more than 64 levels deep"),
     ],
 )
-def test_arguments_that_cannot_be_sent_are_refused_and_the_server_goes_on(arguments: str, said: str) -> None:
+def test_arguments_that_cannot_be_sent_are_refused_and_the_server_goes_on(arguments: str, text: str) -> None:
     @scenario
     async def run() -> None:
         written = f'<tool_call>{{"name": "broken", "arguments": {arguments}}}</tool_call>'
         async with opened({"command": SERVER}) as made:
-            _, asked = await play(made, written, call("process"), "done")
-            assert result(asked[:2]) == f"Error: wrong arguments: {said}"
-            assert result(asked).isdigit()
+            _, prompts = await play(made, written, call("process"), "done")
+            assert result(prompts[:2]) == f"Error: wrong arguments: {text}"
+            assert result(prompts).isdigit()
 
     run()
 

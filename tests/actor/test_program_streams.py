@@ -37,16 +37,16 @@ def trained(episode: Any) -> str:
 async def test_a_stop_string_ends_the_turn_and_is_trained_but_not_in_the_text(stream: bool) -> None:
     policy = Policy(say=lambda context: REACT, chunk_tokens=4)
     async with conversation(policy, refuse=True) as (made, episode, session, _):
-        asked = made.chat.completions.create(
+        request = made.chat.completions.create(
             model="any", messages=HELLO, stop=["Observation:", "x"], stream=stream, logprobs=True
         )
         if stream:
-            choices = [choice async for chunk in await asked for choice in chunk.choices]
+            choices = [choice async for chunk in await request for choice in chunk.choices]
             text = "".join(choice.delta.content or "" for choice in choices)
             finish = choices[-1].finish_reason
             logprobs = [entry for choice in choices if choice.logprobs for entry in choice.logprobs.content]
         else:
-            (choice,) = (await asked).choices
+            (choice,) = (await request).choices
             text, finish, logprobs = choice.message.content, choice.finish_reason, choice.logprobs.content
         assert text == "Thought: I look it up.\nAction: look\n"
         assert finish == "stop"
@@ -200,25 +200,25 @@ async def test_several_choices_are_conversations_of_their_own_from_the_same_prom
     answers = iter(["one", "two", "three", "go on"])
     policy = Policy(say=lambda context: next(answers), chunk_tokens=2)
     async with conversation(policy) as (made, episode, _, _):
-        asked = made.chat.completions.create(
+        request = made.chat.completions.create(
             model="any", messages=HELLO, n=3, stream=stream, **({"stream_options": USAGE} if stream else {})
         )
         texts: dict[int, str] = {}
         if stream:
-            async for chunk in await asked:
+            async for chunk in await request:
                 for choice in chunk.choices:
                     texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
             usage = chunk.usage
         else:
-            reply = await asked
+            reply = await request
             texts = {choice.index: choice.message.content for choice in reply.choices}
             usage = reply.usage
         assert texts == {0: "one", 1: "two", 2: "three"}
         assert (usage.prompt_tokens, usage.completion_tokens) == (len(policy.contexts[0]), 4 + 4 + 6)
         assert set(policy.contexts) == {policy.contexts[0]}
         assert len([each for each in episode.segments if each.token_ids]) == 3
-        said = {"role": "assistant", "content": texts[1]}
-        messages = [*HELLO, said, {"role": "user", "content": "?"}]
+        chosen = {"role": "assistant", "content": texts[1]}
+        messages = [*HELLO, chosen, {"role": "user", "content": "?"}]
         await made.chat.completions.create(model="any", messages=messages)
         assert len([each for each in episode.segments if each.token_ids]) == 3, "it continues its choice"
         assert text_of(policy.contexts[3]).startswith("user:hello<eos>assistant:two<eos>")
@@ -269,7 +269,7 @@ def test_all_deltas_together_are_the_answer_that_is_not_streamed(
     tokens = family(name)
     template = ChatTemplate(tokens)
     ids = (*tokens.encode_text("".join(parts)), *((sorted(tokens.ends)[0],) if ended else ()))
-    whole = Turn(
+    full_turn = Turn(
         token_ids=ids,
         logprobs=tuple(-float(place) for place in range(len(ids))),
         spans=(VersionSpan(version=0, start=0, end=len(ids)),) if ids else (),
@@ -279,13 +279,13 @@ def test_all_deltas_together_are_the_answer_that_is_not_streamed(
     stream = ChatStream(request, tokens.decode_with_special, template.settled, index=0, head={})
     events: list[bytes] = []
     reader = template.reader(stop, lambda piece: events.extend(stream.add(piece)))
-    turn, position = whole, 0
+    turn, position = full_turn, 0
     for size in list(sizes) * len(ids):
         if position >= len(ids):
             break
-        kept = reader(chunk_until(chunk_since(whole, position), size))
+        kept = reader(chunk_until(chunk_since(full_turn, position), size))
         if kept is not None:
-            turn = whole.until(position + kept)
+            turn = full_turn.until(position + kept)
             break
         position += size
     message = template.read(reader.text)

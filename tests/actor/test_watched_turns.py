@@ -55,8 +55,8 @@ async def test_a_reader_ends_a_turn_at_a_token_and_the_rest_is_cancelled(last: i
             await until(lambda: not server.engine.running)
             sampled = len(server.engine.sampled_by)
             assert sampled < MOST or last > 30, "the engine stops"
-            whole = await place.sample(prompt, sampling())
-            check_exact(whole, prompt, [server])
+            full_turn = await place.sample(prompt, sampling())
+            check_exact(full_turn, prompt, [server])
 
 
 @scenario

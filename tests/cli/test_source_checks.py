@@ -46,16 +46,16 @@ def test_a_ground_truth_is_needed_by_the_rewards_that_apply_only(
 def test_the_verifier_is_asked_about_ground_truths_of_the_sources_that_a_reward_scores(
     tmp_path: Path, names: list[str], truths: set[str]
 ) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def ask(request: str) -> dict[str, Any]:
-        asked.append(json.loads(request)["truths"]["math"])
+        requests.append(json.loads(request)["truths"]["math"])
         return {"refusals": [], "unread": {}, "left": 0}
 
     rewards = [{"name": "math", "when": {"source": names}}]
     config = mixed(SUMS, rows(tmp_path, "x +", "2x"), rewards=rewards)
     assert list(check_verifier(config, if_missing="note", ask=ask)) == []
-    from_rows = {answer for name, answer, _ in asked[0] if name.startswith("rows")}
+    from_rows = {answer for name, answer, _ in requests[0] if name.startswith("rows")}
     assert from_rows == truths
 
 

@@ -93,8 +93,8 @@ ACCEPTED = [
     {"algorithm": {"advantage": {"function": "my.module:advantage"}}},
     {"rollout": {"group_size": None}},
     {"data": {"kind": "addition", "environment": {"kind": "single_turn"}}},
-    {"verifier": {"isolation": {"bubblewrap": False}}},  # PyYAML reads `off` so
-    {"verifier": {"isolation": {"bubblewrap": "off"}}},  # and editors so
+    {"verifier": {"isolation": {"bubblewrap": False}}},  # PyYAML reads `off` as false
+    {"verifier": {"isolation": {"bubblewrap": "off"}}},  # editors read it as the text "off"
     {"rewards": [{"name": "format", "boxed": True}]},  # the name is the kind
     {"rewards": [{"name": "shape", "kind": "format", "boxed": True}]},
     {"data": {"kind": "judging", "of": {"kind": "addition"}, "answers": ["right", "wrong"]}},

@@ -55,7 +55,7 @@ def test_every_pod_reads_its_configuration_and_listens_at_the_address_that_other
     own = apply_environment(config, services()[pod].get("environment", {}))
     address = getattr(own, pod).address
     assert address.startswith("0.0.0.0:")
-    if pod != "rollout":  # actors find rollouts by replay
+    if pod != "rollout":  # actors ask replay for the addresses of rollouts
         assert getattr(config, pod).address == f"{pod}:{address.rpartition(':')[2]}"
 
 

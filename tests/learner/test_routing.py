@@ -189,7 +189,7 @@ def test_replayed_experts_give_the_logprobs_and_gradients_of_slow_loops_over_the
 ) -> None:
     row = row_of(SEQUENCES)
     replay_RLK = random_experts(len(row.tokens_R))
-    replay_RLK[4] = -1  # of these experts nothing is known: the token routes itself
+    replay_RLK[4] = -1  # no experts were recorded: the model's own router chooses them
 
     def choice(layer: int, place: int, probabilities: torch.Tensor) -> list[int]:
         laid: list[int] = replay_RLK[place, layer].tolist()

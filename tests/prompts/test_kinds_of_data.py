@@ -10,7 +10,7 @@ from slipstream.prompts.make import SOURCES, make_source
 
 def kinds() -> set[str]:
     """The kinds that a run can name."""
-    union, _ = get_args(DataConfig)
+    union, *_ = get_args(DataConfig)
     return {section.model_fields["kind"].default for section in get_args(union)}
 
 

@@ -32,10 +32,10 @@ def test_over_any_prefix_a_source_is_less_than_one_draw_from_its_share(shares: l
 @settings(deadline=None, max_examples=40)
 @given(weights, st.integers(0, 2000))
 def test_a_source_goes_on_exactly_where_it_was_at_any_draw(shares: list[float], start: int) -> None:
-    whole, resumed = drawn([float(s) for s in shares], start + 40), Shares([float(s) for s in shares])
-    assert [resumed.draw(start + offset) for offset in range(40)] == whole[start:]
+    draws, resumed = drawn([float(s) for s in shares], start + 40), Shares([float(s) for s in shares])
+    assert [resumed.draw(start + offset) for offset in range(40)] == draws[start:]
     positions: Counter[int] = Counter()
-    for source, position in whole:
+    for source, position in draws:
         assert position == positions[source]
         positions[source] += 1
 

@@ -47,11 +47,11 @@ def upto(chunk: Chunk, end: int) -> Chunk:
 def test_the_chunks_of_a_turn_are_the_turn_wherever_it_was_cut(
     versions: list[int], cuts: set[int], top_k: int
 ) -> None:
-    whole = turn(versions, top_k=top_k)
+    full_turn = turn(versions, top_k=top_k)
     starts = [0, *sorted(cut for cut in cuts if cut < len(versions))]
-    chunks = [upto(chunk_since(whole, start), end - start) for start, end in pairwise(starts)]
+    chunks = [upto(chunk_since(full_turn, start), end - start) for start, end in pairwise(starts)]
     messages = [chunk_to_proto(7, chunk) for chunk in chunks]
     so_far = chunks_from_proto(messages)
     assert not isinstance(so_far, Turn)
-    assert so_far == (upto(whole, starts[-1]) if messages else Chunk())
-    assert chunks_from_proto([*messages, chunk_to_proto(7, whole.since(starts[-1]))]) == whole
+    assert so_far == (upto(full_turn, starts[-1]) if messages else Chunk())
+    assert chunks_from_proto([*messages, chunk_to_proto(7, full_turn.since(starts[-1]))]) == full_turn

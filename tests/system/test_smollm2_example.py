@@ -1,4 +1,4 @@
-"""The example with a pretrained model: its questions are balanced, and a few steps train what was sampled."""
+"""The example with a pretrained model: its questions are balanced, and it trains a few steps on sampled completions."""
 
 import importlib.util
 import json

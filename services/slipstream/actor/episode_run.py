@@ -122,7 +122,7 @@ def _played(episode: Episode, ending: Ending, failure: str = "") -> Played:
 
 
 def _steps(episode: Episode, name: str, segments: Sequence[Transcript]) -> tuple[StepReward, ...]:
-    """Return the rewards by turn of one name, as steps of the completion of these segments."""
+    """Return the rewards by turn that have this name, each as a step reward of the completion."""
     places = {id(segment): place for place, segment in enumerate(segments)}
     return tuple(
         StepReward(value=each.value, text_end=0, token_end=each.token_end, segment=places[id(each.segment)])

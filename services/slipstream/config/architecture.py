@@ -130,7 +130,7 @@ def _faults(settings: Mapping[str, Any]) -> Iterator[str]:
 
 def _carries_state(text: Mapping[str, Any], kind: str) -> bool:
     kinds = text.get("layer_types") or text.get("layers_block_type")
-    if isinstance(kinds, list):  # in a hybrid family, models with attention only have the state keys too
+    if isinstance(kinds, list):  # a hybrid model with attention alone has the state keys, too
         return bool(STATE_KINDS & {str(each) for each in kinds})
     return kind in STATEFUL or any(text.get(key) for key in STATE_KEYS)
 

@@ -1,4 +1,4 @@
-"""How long an expected outcome may be: what no program may write would make every program wrong."""
+"""Refuse an expected output that is longer than a program may write: every program would fail it."""
 
 from typing import Any
 
