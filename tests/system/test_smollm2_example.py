@@ -1,4 +1,4 @@
-"""The example with a pretrained model: its questions are balanced, and it trains a few steps on sampled completions."""
+"""The example with a pretrained model: its questions are balanced, and a few steps train on samples."""
 
 import importlib.util
 import json
