@@ -1,11 +1,11 @@
-"""The tools and the data of examples/calculator_tool.yaml: sums and products of numbers of three digits.
+"""The tool and the data of examples/calculator_tool.yaml: products of numbers of two digits.
 
     python -m examples.calculator_tool examples
 
 writes `calculator_tool.jsonl`, the questions, and `calculator_demonstrations.jsonl`, the conversations of the
-cold start. About a third of these call the right tool and copy its result. The others guess, take the wrong
-tool, mistype a number, or write a call that cannot be read. Prompts and demonstrations are the text that the
-chat template of the example writes.
+cold start. Two fifths of these call the tool with the right numbers and copy its result. The others guess,
+mistype a number or the result, or write a call that cannot be read. Prompts and demonstrations are the text
+that the chat template of the example writes.
 """
 
 import json
@@ -15,15 +15,11 @@ from pathlib import Path
 from random import Random
 
 QUESTIONS, DEMONSTRATIONS = 1000, 1000
-HEADER = "[add][multiply]"
-"""What the chat template writes of the tools."""
-END = "<eos>"
+SMALLEST, LARGEST = 32, 99
+"""All products have four digits."""
+HEADER, END, CLOSE = "[multiply]", "<eos>", ";"
+"""What the chat template writes of the tool, and after a turn of the policy and of others."""
 UNREADABLE = "Error: the call cannot be read: it is no JSON object"
-
-
-def add(a: int, b: int) -> int:
-    """Return the sum of two numbers."""
-    return a + b
 
 
 def multiply(a: int, b: int) -> int:
@@ -31,46 +27,35 @@ def multiply(a: int, b: int) -> int:
     return a * b
 
 
-TOOLS = {"+": add, "*": multiply}
-
-
-def question(random: Random) -> tuple[int, str, int]:
-    """Return two numbers of three digits, and the operation between them."""
-    return random.randint(100, 999), random.choice("+*"), random.randint(100, 999)
-
-
-def demonstration(random: Random, a: int, operation: str, b: int) -> str:
+def demonstration(random: Random, a: int, b: int) -> str:
     """Return the text of a conversation after its question; the way is drawn at random."""
-    other = {"+": "*", "*": "+"}[operation]
     way = random.random()
-    if way < 0.25:
-        return guess(random, a, operation, b)
-    if way < 0.35:
-        broken = call(operation, a, b).replace("}}", "}")
-        return f"{broken}{END}{UNREADABLE}\n{guess(random, a, operation, b)}"
-    if way < 0.55:
-        return asked(other, a, b)
-    if way < 0.65:
-        return asked(operation, a, mistyped(random, b))
-    return asked(operation, a, b)
+    if way < 0.2:
+        return guess(random)
+    if way < 0.3:
+        broken = call(a, b).replace("}}", "}")
+        return f"{broken}{END}{UNREADABLE}{CLOSE}{guess(random)}"
+    if way < 0.45:
+        return asked(a, mistyped(random, b))
+    if way < 0.6:
+        return asked(a, b, answer=mistyped(random, multiply(a, b)))
+    return asked(a, b)
 
 
-def call(operation: str, a: int, b: int) -> str:
+def call(a: int, b: int) -> str:
     """Return the text of a call in the form of Hermes."""
-    name = TOOLS[operation].__name__
-    return f'<tool_call>{{"name": "{name}", "arguments": {{"a": {a}, "b": {b}}}}}</tool_call>'
+    return f'<tool_call>{{"name": "multiply", "arguments": {{"a": {a}, "b": {b}}}}}</tool_call>'
 
 
-def asked(operation: str, a: int, b: int) -> str:
-    """Return a call, its result, and the result as the answer."""
-    result = TOOLS[operation](a, b)
-    return f"{call(operation, a, b)}{END}{result}\n{result}"
+def asked(a: int, b: int, *, answer: int | None = None) -> str:
+    """Return a call, its result, and an answer: the result, unless another one is given."""
+    result = multiply(a, b)
+    return f"{call(a, b)}{END}{result}{CLOSE}{result if answer is None else answer}"
 
 
-def guess(random: Random, a: int, operation: str, b: int) -> str:
-    """Return a random number with as many digits as the result."""
-    digits = len(str(TOOLS[operation](a, b)))
-    return str(random.randint(10 ** (digits - 1), 10**digits - 1))
+def guess(random: Random) -> str:
+    """Return a random number of four digits."""
+    return str(random.randint(1000, 9999))
 
 
 def mistyped(random: Random, number: int) -> int:
@@ -79,17 +64,14 @@ def mistyped(random: Random, number: int) -> int:
 
 
 def rows(random: Random) -> Iterator[dict[str, str]]:
-    """Yield the questions, then the demonstrations, about other numbers."""
-    drawn: set[tuple[int, str, int]] = set()
-    while len(drawn) < QUESTIONS + DEMONSTRATIONS:
-        a, operation, b = question(random)
-        if (a, operation, b) in drawn:
-            continue
-        drawn.add((a, operation, b))
-        row = {"prompt": f"{a}{operation}{b}=", "answer": str(TOOLS[operation](a, b))}
-        if len(drawn) > QUESTIONS:
-            row["prompt"] = f"{HEADER}{row['prompt']}\n"
-            row["demonstration"] = demonstration(random, a, operation, b)
+    """Yield the questions, then the demonstrations, about other pairs of numbers."""
+    numbers = range(SMALLEST, LARGEST + 1)
+    pairs = random.sample([(a, b) for a in numbers for b in numbers], QUESTIONS + DEMONSTRATIONS)
+    for position, (a, b) in enumerate(pairs):
+        row = {"prompt": f"{a}*{b}=", "answer": str(multiply(a, b))}
+        if position >= QUESTIONS:
+            row["prompt"] = f"{HEADER}{row['prompt']}{CLOSE}"
+            row["demonstration"] = demonstration(random, a, b)
         yield row
 
 

@@ -60,33 +60,33 @@ def rows(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("guess", "answer"),
     [
-        ("tub", "+++"),
-        ("tab", "+-+"),
-        ("but", "?+?"),
-        ("tin", "+--"),
-        ("dog", "---"),
+        ("tun", "+++"),
+        ("ten", "+-+"),
+        ("but", "-+?"),
+        ("tag", "+--"),
+        ("big", "---"),
         ("rat", "!!!"),
         ("tu", "!!!"),
         ("", "!!!"),
     ],
 )
 def test_each_letter_of_a_word_gets_its_mark(guess: str, answer: str) -> None:
-    assert wordle.marks(guess, "tub") == answer
+    assert wordle.marks(guess, "tun") == answer
 
 
 @pytest.mark.parametrize(
     ("guess", "seen", "letters"),
     [
-        ("tub", {}, 0),
+        ("tun", {}, 0),
         ("rat", {}, 3),  # not on the list
-        ("tub", {"tab": "+-+"}, 0),
-        ("tab", {"tab": "+-+"}, 1),
-        ("bat", {"tab": "+-+"}, 3),
-        ("but", {"tub": "?+?"}, 0),
-        ("tub", {"tub": "?+?"}, 2),
-        ("pat", {"tab": "---"}, 2),
-        ("pat", {"tab": "---", "pen": "-+-"}, 3),
-        ("tub", {"xyz": "!!!"}, 0),
+        ("tun", {"tan": "+-+"}, 0),
+        ("tan", {"tan": "+-+"}, 1),
+        ("bat", {"tan": "+-+"}, 3),
+        ("but", {"tug": "?+-"}, 0),
+        ("tun", {"tug": "?+-"}, 1),
+        ("pat", {"tan": "---"}, 2),
+        ("pat", {"tan": "---", "pen": "-+-"}, 3),
+        ("tun", {"xyz": "!!!"}, 0),
     ],
 )
 def test_the_marks_of_earlier_guesses_exclude_letters(guess: str, seen: dict[str, str], letters: int) -> None:
@@ -95,24 +95,24 @@ def test_the_marks_of_earlier_guesses_exclude_letters(guess: str, seen: dict[str
 
 def test_a_word_that_fits_the_marks_is_contradicted_by_none_of_them() -> None:
     for secret in wordle.WORDS:
-        seen = {guess: wordle.marks(guess, secret) for guess in ("tub", "den", "pig")}
+        seen = {guess: wordle.marks(guess, secret) for guess in ("tun", "beg", "pit")}
         for word in wordle.fitting(tuple(seen), secret):
             assert wordle.contradictions(word, seen) == 0
 
 
 def test_no_word_of_the_list_has_a_letter_twice() -> None:
-    assert len(set(wordle.WORDS)) == len(wordle.WORDS) == 56
+    assert len(set(wordle.WORDS)) == len(wordle.WORDS) == 28
     assert {len(set(word)) for word in wordle.WORDS} == {wordle.LETTERS}
 
 
 @scenario
 async def test_a_game_of_words_ends_with_the_word_or_the_last_guess() -> None:
     tokens = tokens_of("wordle")
-    solved = await play(wordle.Wordle(), "game:", "tub", "tab", "tub", tokens=tokens)
-    assert solved.completion.text == "tab+-+tub+++"
+    solved = await play(wordle.Wordle(), "game:", "tun", "tan", "tun", tokens=tokens)
+    assert solved.completion.text == "tan+-+tun+++"
     assert solved.completion.mask == (1, 1, 1, 0, 0, 0) * 2
     assert rewards(solved) == {"solved": 1.0, "turns": 2.0, "contradictions": 0.0}
-    lost = await play(wordle.Wordle(), "game:", "tub", *["dog"] * 5, "tin", tokens=tokens)
+    lost = await play(wordle.Wordle(), "game:", "tun", *["big"] * 5, "tan", tokens=tokens)
     assert rewards(lost) == {"solved": 0.0, "turns": 6.0, "contradictions": 12.0}
     by_turn = [reward.steps for reward in lost.completion.rewards if reward.name == "contradictions"]
     assert [[step.value for step in steps] for steps in by_turn] == [[0.0, 3.0, 3.0, 3.0, 3.0, 0.0]]
@@ -140,9 +140,9 @@ async def test_the_demonstrations_of_calls_are_conversations_as_the_environment_
     environment = make_chat_tools(section.environment, tokens, resources())
     seen = set()
     for row in rows("calculator_demonstrations.jsonl")[:100]:
-        question = row["prompt"].removeprefix(calculator_tool.HEADER).removesuffix("\n")
+        question = row["prompt"].removeprefix(calculator_tool.HEADER).removesuffix(";")
         first, *later = row["demonstration"].split(calculator_tool.END)
-        turns = [f"{first}<eos>", *(f"{text.partition(chr(10))[2]}<eos>" for text in later)]
+        turns = [f"{first}<eos>", *(f"{text.partition(';')[2]}<eos>" for text in later)]
         played = await play(environment, question, row["answer"], *turns, tokens=tokens)
         (segment,) = [each for each in played.completion.segments if each.token_ids]
         assert tokens.decode_with_special(segment.prompt_token_ids or ()) == row["prompt"]
@@ -154,15 +154,14 @@ async def test_the_demonstrations_of_calls_are_conversations_as_the_environment_
 def test_no_question_of_the_calculator_is_demonstrated() -> None:
     demonstrated = {row["prompt"] for row in rows("calculator_demonstrations.jsonl")}
     for row in rows("calculator_tool.jsonl"):
-        assert f"{calculator_tool.HEADER}{row['prompt']}\n" not in demonstrated
-        operation = "+" if "+" in row["prompt"] else "*"
-        a, b = map(int, row["prompt"].rstrip("=").split(operation))
-        assert row["answer"] == str(calculator_tool.TOOLS[operation](a, b))
+        assert f"{calculator_tool.HEADER}{row['prompt']};" not in demonstrated
+        a, b = map(int, row["prompt"].rstrip("=").split("*"))
+        assert row["answer"] == str(calculator_tool.multiply(a, b))
 
 
 def test_the_demonstrations_of_the_agent_are_what_it_leaves_with_and_without_its_calculator() -> None:
     asked = [row for row in rows("agent_program.jsonl") if row["demonstration"].startswith("?")]
-    assert 300 < len(asked) < 500
+    assert 1100 < len(asked) < 1300
     for row in asked:
         result, _, answer = row["demonstration"][1:].partition(":")
         assert result == str(agent_program.calculator(row["prompt"])) == row["answer"]

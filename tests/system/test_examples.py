@@ -22,13 +22,13 @@ SMALL = (
 )
 """`grpo` has no filter: a policy that knows nothing gets equal rewards."""
 EXAMPLES = {
-    "guess_number": ({"solved", "turns"}, ".", "warmup.steps=2"),
-    "wordle": ({"solved", "turns", "contradictions"}, ".", "warmup.steps=2"),
-    "agent_program": ({"exact_match"}, ".", "warmup.steps=2"),
+    "guess_number": ({"solved", "turns"}, ".", ("warmup.steps=2",)),
+    "wordle": ({"solved", "turns", "contradictions"}, ".", ("warmup.steps=2",)),
+    "agent_program": ({"exact_match"}, ".", ("warmup.steps=2",)),
     "calculator_tool": (
         {"exact_match", "tool_calls", "failed_tool_calls"},
         "stages/02_tools",
-        "stages.0.steps=2",
+        ("warmup.steps=0", "stages.0.steps=2"),
     ),
 }
 """Rewards, the folder of the stage, and what makes the cold start short."""
@@ -37,10 +37,9 @@ EXAMPLES = {
 def run_example(name: str, folder: Path, *settings: str) -> Path:
     """Run an example, and return the folder of the run, or of its stage."""
     _, stage, cold_start = EXAMPLES[name]
-    changes = (*SMALL, cold_start, f"runs_dir={folder / 'runs'}", *settings)
+    changes = (*SMALL, *cold_start, f"runs_dir={folder / 'runs'}", f"warmup.cache_dir={folder / 'models'}")
     command = [sys.executable, "-m", "slipstream.cli", "run", f"examples/{name}.yaml", "--plain"]
-    command += [part for change in changes for part in ("--set", change)]
-    command += ["--set", f"warmup.cache_dir={folder / 'models'}"] if cold_start.startswith("warmup") else []
+    command += [part for change in (*changes, *settings) for part in ("--set", change)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "runs" / "latest" / stage
