@@ -61,9 +61,9 @@ def contradictions(run: Run) -> Points:
     return run.reward("contradictions")
 
 
-def calls(run: Run) -> Points:
-    """Return the mean number of calls to a question."""
-    return run.reward("tool_calls")
+def accuracy(run: Run) -> Points:
+    """Return the share of right answers."""
+    return run.reward("exact_match")
 
 
 def readable_calls(run: Run) -> Points:
@@ -113,7 +113,7 @@ EXAMPLES = {
     "calculator_tool": Example(
         title="Call a calculator: accuracy and calls",
         held_out="held-out accuracy",
-        curves={"calls to a question": calls, "share of the calls that succeed": readable_calls},
+        curves={"accuracy": accuracy, "calls that succeed": readable_calls},
         folder="stages/02_tools",
     ),
     "agent_program": Example(

@@ -335,7 +335,7 @@ FIGURES = (
     example(
         "calculator_tool",
         Bound(ratio="held-out accuracy, end / start", least=1.5),
-        Bound(ratio="share of the calls that succeed, last 10 steps", least=0.9),
+        Bound(ratio="calls that succeed, last 10 steps", least=0.9),
         files=("calculator_tool.py", "calculator_tool.jsonl", "calculator_demonstrations.jsonl"),
         environment="chat_tools.py",
     ),
