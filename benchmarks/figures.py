@@ -98,6 +98,27 @@ REPLAY, ROLLOUT, VERIFIER = f"{CODE}/replay", f"{CODE}/rollout", f"{CODE}/verifi
 RPC, WEIGHTS, ANSWERS = f"{CODE}/rpc", f"{CODE}/weights", f"{CODE}/answers"
 SANDBOX, PROCESSES = f"{CODE}/sandbox", f"{CODE}/processes"
 
+
+def example(name: str, *bounds: Bound, files: tuple[str, ...], environment: str) -> Figure:
+    """Return the figure of an example with an environment.
+
+    It has no short form: nothing is learned in a minute, and tests/system/test_examples.py runs a few steps.
+    """
+    return Figure(
+        name=name,
+        command=("examples", name),
+        quick=None,
+        measures=(
+            *(f"examples/{file}" for file in (f"{name}.yaml", *files)),
+            *(f"{CODE}/actor/{part}" for part in ("environment.py", environment)),
+            ALGORITHMS,
+            f"{LEARNER}/training",
+        ),
+        bounds=bounds,
+        page="docs/examples.md",
+    )
+
+
 FIGURES = (
     Figure(
         name="quickstart",
@@ -311,6 +332,31 @@ FIGURES = (
         measures=(ANSWERS,),
         bounds=(Bound(ratio="wrong verdicts of `math`", most=0, quick_most=0),),
         page="docs/rewards.md",
+    ),
+    example(
+        "guess_number",
+        Bound(ratio="held-out turns, end / start", most=0.6),
+        files=("guess_number.py", "guess_number.jsonl"),
+        environment="own_environment.py",
+    ),
+    example(
+        "wordle",
+        Bound(ratio="held-out games solved, end / start", least=3),
+        files=("wordle.py", "wordle.jsonl"),
+        environment="own_environment.py",
+    ),
+    example(
+        "calculator_tool",
+        Bound(ratio="held-out accuracy, end / start", least=1.5),
+        Bound(ratio="calls that succeed, last 10 steps", least=0.9),
+        files=("calculator_tool.py", "calculator_tool.jsonl", "calculator_demonstrations.jsonl"),
+        environment="chat_tools.py",
+    ),
+    example(
+        "agent_program",
+        Bound(ratio="held-out accuracy, end / start", least=1.4),
+        files=("agent_program.py", "agent_program.jsonl"),
+        environment="program",
     ),
 )
 

@@ -194,6 +194,14 @@ def test_a_tiny_model_has_no_chat_template(tmp_path: Path, monkeypatch: pytest.M
     assert problem.endswith("and the tiny model has no chat template; set model.path to a chat model")
 
 
+@pytest.mark.parametrize(("template", "problems"), [(OFFERS + APPENDS, 0), (APPENDS, 1)])
+def test_the_chat_template_of_a_tiny_model_is_tried_with_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, problems: int
+) -> None:
+    found = tool_problems(tmp_path, monkeypatch, {"tiny": {"chat_template": template}})
+    assert ["leaves tools out" in problem for problem in found] == [True] * problems
+
+
 def test_a_tool_without_a_schema_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = chat_model(tmp_path / "model", OFFERS + APPENDS)
     (problem,) = tool_problems(tmp_path, monkeypatch, model, "my_tools:untyped")

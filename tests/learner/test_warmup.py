@@ -139,6 +139,17 @@ def test_demonstrations_apart_from_answers_are_learned_and_no_accuracy_is_report
     assert tokens.decode(generated.tolist()) == "77777"
 
 
+def test_no_accuracy_is_measured_without_the_turns_of_an_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = {"kind": "custom", "function": "examples.guess_number:GuessNumber"}
+    data = {"kind": "addition", "digits": 1, "environment": environment}
+    assert warm_up(tmp_path, data=data, rewards=[{"name": "solved", "kind": "environment"}]) == 0
+    *rows, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert last == {"done": True, "accuracy": None}
+    assert not [row for row in rows if "measuring" in row.get("phase", "")]
+
+
 @pytest.mark.parametrize(
     ("row", "says"),
     [('{"prompt": "1+1="}', "rows.jsonl, line 3"), ("{", "rows.jsonl, line 3")],

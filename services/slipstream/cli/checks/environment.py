@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.cli.checks.chat import has_chat_template
-from slipstream.config import RunConfig
+from slipstream.cli.checks.tiny_tokenizer import tiny_tokenizer
+from slipstream.config import ModelConfig, RunConfig
 from slipstream.config.environments import (
     ChatToolsEnvironment,
     EnvironmentConfig,
@@ -47,16 +48,20 @@ def _of_environment(environment: EnvironmentConfig, config: RunConfig) -> Iterat
     if isinstance(environment, OpenEnvEnvironment):
         yield from _openenv(environment)
         return
-    path = config.model.path
-    if isinstance(environment, ChatToolsEnvironment | VerifiersEnvironment) and _lacks_template(path):
+    if isinstance(environment, ChatToolsEnvironment | VerifiersEnvironment) and _lacks_template(config.model):
         yield Problem(
             key=KEY,
-            reason=f"is `{environment.kind}`, and {_whose(path)} has no chat template",
+            reason=f"is `{environment.kind}`, and {_whose(config.model)} has no chat template",
             remedy="set model.path to a chat model",
         )
         return
-    model = str(path) if path is not None and has_chat_template(path) else ""
-    yield from _tried(environment.model_dump_json(), model, str(Path.cwd()))
+    section, path = environment.model_dump_json(), config.model.path
+    if isinstance(environment, ChatToolsEnvironment) and path is None:
+        with tiny_tokenizer(config) as folder:
+            yield from _tried(section, str(folder), str(Path.cwd()))
+    else:
+        model = str(path) if path is not None and has_chat_template(path) else ""
+        yield from _tried(section, model, str(Path.cwd()))
     if isinstance(environment, ProgramEnvironment):
         yield from _without_chat(config)
 
@@ -76,23 +81,24 @@ def _openenv(environment: OpenEnvEnvironment) -> Iterator[Problem]:
         )
 
 
-def _lacks_template(path: Path | None) -> bool:
+def _lacks_template(model: ModelConfig) -> bool:
     """Return whether a model has no chat template; no for one that is not on this machine."""
-    return path is None or (path.is_dir() and not has_chat_template(path))
+    if model.tiny is not None:
+        return model.tiny.chat_template is None
+    return model.path is not None and model.path.is_dir() and not has_chat_template(model.path)
 
 
-def _whose(path: Path | None) -> str:
-    return "the tiny model" if path is None else f"the tokenizer in {path}"
+def _whose(model: ModelConfig) -> str:
+    return "the tiny model" if model.path is None else f"the tokenizer in {model.path}"
 
 
 def _without_chat(config: RunConfig) -> Iterator[Problem]:
     """Note that the endpoint cannot serve chats, which matters if the program asks for them."""
-    path = config.model.path
-    if not _lacks_template(path):
+    if not _lacks_template(config.model):
         return
     yield Problem(
         key="data.environment",
-        reason=f"{_whose(path)} has no chat template, so /chat/completions refuses each request",
+        reason=f"{_whose(config.model)} has no chat template, so /chat/completions refuses each request",
         remedy="let the program call /completions, or set model.path to a model with one",
         severity="note",
     )

@@ -114,10 +114,10 @@ def _conversations(
     config: RunConfig, model: ModelFiles | None, prompts: Iterable[Prompt]
 ) -> Iterator[Problem]:
     """Check that there is a chat template if rows have messages."""
-    path = config.model.path
+    path, tiny = config.model.path, config.model.tiny
     if model is not None and not model.config:
         return  # read_model reports that the model is missing
-    if path is not None and has_chat_template(path):
+    if (path is not None and has_chat_template(path)) or (tiny is not None and tiny.chat_template):
         return
     whose = "the tiny model" if path is None else f"the tokenizer in {path}"
     for prompt in prompts:

@@ -34,6 +34,8 @@ class TinyModel(Section):
     """Experts of each layer, each half as wide as a dense layer; 0 makes a dense model."""
     experts_per_token: int = Field(2, ge=1)
     """Experts that each token is routed to; not used in a dense model."""
+    chat_template: str | None = Field(None, min_length=1)
+    """Chat template of the tokenizer, as Jinja source; null: none, so prompts are text only."""
 
     @property
     def vocabulary_size(self) -> int:

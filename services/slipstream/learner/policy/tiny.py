@@ -13,7 +13,7 @@ __all__ = ["EOS", "PAD", "make_tiny_model", "make_tokenizer"]
 
 def make_tiny_model(tiny: TinyModel, directory: Path, *, seed: int) -> None:
     """Write a randomly initialised Qwen2 or Qwen3-MoE and its tokenizer as a Hugging Face directory."""
-    tokenizer = make_tokenizer(max_tokens=tiny.max_tokens)
+    tokenizer = make_tokenizer(max_tokens=tiny.max_tokens, chat_template=tiny.chat_template)
     configuration = make_configuration(tiny, tokenizer)
     torch.manual_seed(seed)
     if isinstance(configuration, Qwen3MoeConfig):

@@ -20,13 +20,13 @@ from slipstream.config.sections.model import TINY_SPECIAL, TINY_TOKENS
 PAD, EOS, UNKNOWN = TINY_SPECIAL
 
 
-def make_tokenizer(*, max_tokens: int) -> PreTrainedTokenizerFast:
+def make_tokenizer(*, max_tokens: int, chat_template: str | None = None) -> PreTrainedTokenizerFast:
     """Make a tokenizer with one token for each printable ASCII character, and <unk> for all others."""
     vocabulary = {token: index for index, token in enumerate(TINY_TOKENS)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
+    fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
         eos_token=EOS,
@@ -34,6 +34,8 @@ def make_tokenizer(*, max_tokens: int) -> PreTrainedTokenizerFast:
         model_max_length=max_tokens,
         clean_up_tokenization_spaces=False,
     )
+    fast.chat_template = chat_template
+    return fast
 
 
 def make_configuration(tiny: TinyModel, tokenizer: PreTrainedTokenizerFast) -> Qwen2Config | Qwen3MoeConfig:
@@ -67,7 +69,7 @@ def make_configuration(tiny: TinyModel, tokenizer: PreTrainedTokenizerFast) -> Q
 
 def write_tiny_files(tiny: TinyModel, directory: Path) -> None:
     """Write config.json last, so that a directory that has it is complete. Errors: OSError."""
-    tokenizer = make_tokenizer(max_tokens=tiny.max_tokens)
+    tokenizer = make_tokenizer(max_tokens=tiny.max_tokens, chat_template=tiny.chat_template)
     tokenizer.save_pretrained(directory)
     make_configuration(tiny, tokenizer).save_pretrained(directory)
 

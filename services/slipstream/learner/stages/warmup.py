@@ -39,7 +39,7 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
     """Make the model, train it, write it to `output`; return its sampled accuracy on held-out prompts.
 
     The accuracy is None if demonstrations differ from answers: only the rewards can find the answer within a
-    chain of thought.
+    chain of thought. It is None in an environment of several turns, too, which the cold start does not play.
 
     Errors: ValueError for data or a model that do not fit; OSError when `output` cannot be written.
     """
@@ -57,7 +57,7 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
     tokens = load_tokens(start, max_new_tokens=config.rollout.max_new_tokens)
     source = make_source(config.data, seed=config.seed)
     stops = stop_at_end_of_turn(policy, tokens)
-    measured = not demonstrates(config.data)
+    measured = not demonstrates(config.data) and not config.data.environment.has_turns
     if config.model.path is not None and measured:
         before, _ = sampled_accuracy(policy, tokens, source, config.rollout, report=_report_measured)
         _print_progress(accuracy_before=before)
