@@ -56,6 +56,11 @@ def turns(run: Run) -> Points:
     return run.reward("turns")
 
 
+def solved(run: Run) -> Points:
+    """Return the share of solved games."""
+    return run.reward("solved")
+
+
 def contradictions(run: Run) -> Points:
     """Return the mean number of letters in a game that earlier marks exclude."""
     return run.reward("contradictions")
@@ -95,6 +100,8 @@ class Example:
     """What its held-out value is."""
     curves: Mapping[str, Callable[[Run], Points]] = field(default_factory=dict)
     """Curves of training, by name."""
+    listed: Mapping[str, Callable[[Run], Points]] = field(default_factory=dict)
+    """Further curves of training, which the table has and the picture has not."""
     folder: str = "."
     """Folder of the stage, in that of the run."""
 
@@ -108,7 +115,8 @@ EXAMPLES = {
     "wordle": Example(
         title="Guess a word: share of solved games",
         held_out="held-out games solved",
-        curves={"excluded letters": contradictions, "turns": turns},
+        curves={"games solved": solved},
+        listed={"excluded letters": contradictions, "turns": turns},
     ),
     "calculator_tool": Example(
         title="Call a calculator: accuracy and calls",
@@ -138,8 +146,8 @@ def near(points: Points, step: int) -> float:
 
 def table(example: Example, run: Run) -> str:
     """Return a table in Markdown: a row for each evaluation."""
-    names = ["training step", example.held_out, *example.curves]
-    curves = [curve(run) for curve in example.curves.values()]
+    named = {**example.curves, **example.listed}
+    names, curves = ["training step", example.held_out, *named], [curve(run) for curve in named.values()]
     rows = [
         [str(step), f"{value:.2f}", *(f"{near(points, step):.2f}" for points in curves)]
         for step, value in run.held_out
@@ -149,8 +157,7 @@ def table(example: Example, run: Run) -> str:
 
 
 def draw(example: Example, run: Run, file: Path) -> None:
-    """Draw the held-out values as dots and the curves of training as lines; above 1 by the axis at the
-    right."""
+    """Draw the held-out values as dots, and the curves of training as lines."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -167,6 +174,7 @@ def draw(example: Example, run: Run, file: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set_title(example.title)
         axes.set_xlabel("step")
+        axes.locator_params(axis="x", integer=True)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, fontsize=10)
         figure.savefig(file, dpi=DOTS_PER_INCH)
         pyplot.close(figure)
@@ -189,7 +197,7 @@ def show(name: str, folder: Path, plot: Path) -> None:
     print(f"{max(run.history.steps)} steps took {seconds:,.0f} s.\n")
     (_, first), *_, (_, last) = run.held_out
     print_ratio(f"{example.held_out}, end / start", last / first)
-    for curve_name, curve in example.curves.items():
+    for curve_name, curve in {**example.curves, **example.listed}.items():
         points = curve(run)
         print_ratio(f"{curve_name}, last {WINDOW} steps", near(points, points[-1][0]))
     draw(example, run, plot)
