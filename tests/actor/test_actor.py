@@ -188,7 +188,7 @@ async def test_only_training_groups_are_inserted_with_top_logprobs() -> None:
 async def test_counters_of_lost_and_drained_groups_start_at_zero() -> None:
     async with start_actor() as rig:
         read = rig.metrics.registry.get_sample_value
-        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0] * 6
+        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0] * 7
         assert [read("slipstream_drained_groups_total", {"outcome": end}) for end in DRAINED] == [0, 0]
 
 
@@ -554,6 +554,15 @@ async def test_a_group_that_lost_all_its_rollouts_is_returned_as_a_fault_and_oth
         assert rig.inserted() == ["g1"]
         assert rig.replay.faults == {"g0": "engine_died"}
         assert metric(rig.metrics, "groups_lost_total", reason="engine_died") == 1
+
+
+@scenario
+async def test_a_group_with_a_value_that_no_message_can_carry_is_a_fault_and_others_continue() -> None:
+    async with start_actor([lease(0), lease(1)], max_groups=1) as rig:
+        rig.engine.fail("sample", ValueError("Value out of range: -1"))
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g1"]
+        assert rig.replay.faults == {"g0": "invalid_value"}
 
 
 @scenario

@@ -160,9 +160,9 @@ def test_no_question_of_the_calculator_is_demonstrated() -> None:
 
 
 def test_the_demonstrations_of_the_agent_are_what_it_leaves_with_and_without_its_calculator() -> None:
-    asked = [row for row in rows("agent_program.jsonl") if row["demonstration"].startswith("?")]
-    assert 1100 < len(asked) < 1300
-    for row in asked:
+    asking = [row for row in rows("agent_program.jsonl") if row["demonstration"].startswith("?")]
+    assert 1100 < len(asking) < 1300
+    for row in asking:
         result, _, answer = row["demonstration"][1:].partition(":")
         assert result == str(agent_program.calculator(row["prompt"])) == row["answer"]
         assert answer.isdecimal()

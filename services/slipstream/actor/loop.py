@@ -31,7 +31,10 @@ from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
-LOST = ("lease_lost", "group_timeout", "no_rollout", "engine_died", "sampling_refused", "unreachable")
+LOST = (
+    *("lease_lost", "group_timeout", "no_rollout", "engine_died", "sampling_refused", "unreachable"),
+    "invalid_value",
+)
 DRAINED = ("finished", "returned")
 
 
@@ -229,6 +232,8 @@ class Actor:
             await self._return_fault(lease, "sampling_refused", str(error))
         except Unreachable as error:
             self._count_lost(lease, "unreachable", str(error))
+        except ValueError as error:  # a text or a token id of the episode that no message can carry
+            await self._return_fault(lease, "invalid_value", str(error))
         except grpc.aio.AioRpcError as error:
             await self._return_fault(lease, error.code().name.lower(), error.details() or "")
 

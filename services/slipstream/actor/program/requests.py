@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -151,10 +151,14 @@ class ChatRequest(_Request):
         return self.max_completion_tokens or self.max_tokens
 
 
+TokenId = Annotated[int, Field(ge=0, lt=2**32)]
+"""A token id as messages carry it. An engine refuses those above its vocabulary."""
+
+
 class TextRequest(_Request):
     """A request of /completions."""
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | list[TokenId] | list[str] | list[list[TokenId]]
     max_tokens: int | None = Field(None, ge=1)
     logprobs: int | None = Field(None, ge=0)
     echo: bool | None = None
