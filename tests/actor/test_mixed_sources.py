@@ -218,7 +218,7 @@ def test_a_lease_of_an_unknown_source_ends_the_actor_with_its_name() -> None:
                 lease = Lease(
                     group_id="g", lease_epoch=1, dispatch_index=0, prompt=prompt, group_size=2, seconds=9.0
                 )
-                await sampler.generate(lease, engines.rollouts.anywhere())
+                await sampler.generate(lease, engines.rollouts.beside("p"))
 
     with pytest.raises(UnknownSource, match="'chess', and the sources of this run are addition, game, tools"):
         asyncio.run(generate())

@@ -85,7 +85,9 @@ async def test_a_self_judge_applies_to_its_sources_and_has_its_position_among_th
     first = {**VERIFIED, "when": {"source": ["sums"]}}
     last = {**SELF, "name": "last", "kind": "self_judge", "when": {"source": ["judged"]}}
     rewards = run_of(first, {**SELF}, last, data={"kind": "mixture", "of": of}).rewards
-    judges = with_self_judges(OfSums(), rewards, sampler=FakeEngine(), tokens=TOKENS, metrics=Metrics())
+    judges = with_self_judges(
+        OfSums(), rewards, samplers=OneSampler(FakeEngine()), tokens=TOKENS, metrics=Metrics()
+    )
     names = {}
     for source in ("sums", "judged"):
         (scored,) = await judges.score(replace(PROMPT, source=source), [completion("3")])

@@ -15,6 +15,7 @@ EXEMPT = {
     "Kubernetes belongs to cluster": {"cluster"},
     "FastAPI belongs to the verifier, and to the endpoint of the actor": {"actor", "verifier"},
     "websockets belongs to actor": {"actor"},
+    "mcp belongs to actor": {"actor"},
     "Actor, verifier, replay and what they stand on need no torch and no transformers": {
         *("cli", "learner", "rollout", "teacher"),
         *("algorithms", "cuda", "tokens", "weights"),
