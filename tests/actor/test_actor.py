@@ -23,12 +23,13 @@ from rollout.fakes import (
 )
 from slipstream.actor.environment import SingleTurn
 from slipstream.actor.group_sampler import GroupSampler
-from slipstream.actor.loop import DRAINED, LOST, Actor
+from slipstream.actor.loop import DRAINED, LOST, MOST_UNEXPECTED_ERRORS, Actor
 from slipstream.actor.replay_client import ReplayClient
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.actor.verifier_client import VerifierClient
+from slipstream.config.sources import UnknownSource
 from slipstream.learner.policy.tiny import make_tokenizer
-from slipstream.records import Group, Lease, Outcome, Purpose, Sampling
+from slipstream.records import Group, Lease, Outcome, Purpose, Sampling, Turn
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -188,7 +189,9 @@ async def test_only_training_groups_are_inserted_with_top_logprobs() -> None:
 async def test_counters_of_lost_and_drained_groups_start_at_zero() -> None:
     async with start_actor() as rig:
         read = rig.metrics.registry.get_sample_value
-        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0] * 7
+        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0] * len(
+            LOST
+        )
         assert [read("slipstream_drained_groups_total", {"outcome": end}) for end in DRAINED] == [0, 0]
 
 
@@ -501,8 +504,8 @@ async def test_an_error_of_a_group_after_the_stop_is_logged(capsys: pytest.Captu
         await asyncio.sleep(0.05)
         gate.set()
         await asyncio.wait_for(rig.running, 5)
-        assert rig.replay.returned == ["g0"]
-    assert 'group failed group=g0 error="LookupError: no such token"' in capsys.readouterr().err
+        assert rig.replay.faults == {"g0": "unexpected_error"}
+    assert 'group failed group=g0 error="raised LookupError: no such token (' in capsys.readouterr().err
 
 
 @scenario
@@ -563,6 +566,59 @@ async def test_a_group_with_a_value_that_no_message_can_carry_is_a_fault_and_oth
         await until(lambda: rig.replay.inserted)
         assert rig.inserted() == ["g1"]
         assert rig.replay.faults == {"g0": "invalid_value"}
+
+
+@scenario
+@pytest.mark.parametrize("error", [TypeError("no"), RecursionError("too deep"), asyncio.CancelledError()])
+async def test_an_unexpected_error_of_a_group_is_a_fault_of_its_prompt_and_others_continue(
+    error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with start_actor([lease(0), lease(1)], max_groups=1) as rig:
+        rig.engine.fail("sample", error)
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g1"]
+        assert rig.replay.faults == {"g0": "unexpected_error"}
+        assert metric(rig.metrics, "groups_lost_total", reason="unexpected_error") == 1
+    assert "w: group failed group=g0" in capsys.readouterr().err
+
+
+@scenario
+async def test_unexpected_errors_of_many_groups_one_after_the_other_end_the_actor() -> None:
+    leases = [lease(index) for index in range(MOST_UNEXPECTED_ERRORS + 1)]
+    async with start_actor(leases, max_groups=1) as rig:
+        for _ in range(2 * MOST_UNEXPECTED_ERRORS):  # a group has two members
+            rig.engine.fail("sample", TypeError("of every group"))
+        with pytest.raises(TypeError, match="of every group"):
+            await asyncio.wait_for(rig.running, 5)
+        assert len(rig.replay.faults) == MOST_UNEXPECTED_ERRORS - 1
+        assert rig.replay.returned[-1] == leases[MOST_UNEXPECTED_ERRORS - 1].group_id
+
+
+@scenario
+async def test_a_group_that_is_inserted_begins_the_count_of_unexpected_errors_anew() -> None:
+    leases = [lease(index) for index in range(2 * MOST_UNEXPECTED_ERRORS)]
+    async with start_actor(leases, max_groups=1) as rig:
+        engine = rig.engine
+        sample = engine.sample
+
+        async def failing(prompt: tuple[int, ...], *rest: Any, **names: Any) -> Turn:
+            if prompt == ids(3):
+                return await sample(prompt, *rest, **names)
+            raise TypeError("of most groups")
+
+        engine.sample = failing  # type: ignore[method-assign]
+        with pytest.raises(TypeError, match="of most groups"):
+            await asyncio.wait_for(rig.running, 5)
+        assert len(rig.replay.faults) >= MOST_UNEXPECTED_ERRORS
+
+
+@scenario
+async def test_a_lease_of_a_source_that_the_run_does_not_have_ends_the_actor() -> None:
+    async with start_actor([lease(0)]) as rig:
+        rig.engine.fail("sample", UnknownSource("'chess'"))
+        with pytest.raises(UnknownSource, match="chess"):
+            await asyncio.wait_for(rig.running, 5)
+        assert (rig.replay.returned, rig.replay.faults) == (["g0"], {})
 
 
 @scenario

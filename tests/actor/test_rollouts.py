@@ -257,6 +257,57 @@ async def test_a_prompt_to_weigh_that_ends_engines_is_given_up_and_those_beside_
 
 
 @scenario
+async def test_groups_that_were_lost_before_their_first_tokens_finish_on_one_place_one_after_the_other() -> (
+    None
+):
+    async with fleet(most_engines=5) as actor:
+        first = await actor.add(places=2)
+        first.engine.gate.clear()
+        of_two_groups = prompts(2)
+
+        async def group(number: int) -> list[Turn]:
+            async with actor.rollouts.place(f"g{number}") as place:
+                members = []
+                for member in range(2):  # the requests of the groups alternate
+                    members.append(asyncio.create_task(place.sample(of_two_groups[number], sampling(), None)))
+                    await until(lambda sent=number + 1 + 2 * member: len(first.engine.running) >= sent)
+                    await asyncio.sleep(0.05)
+                return await asyncio.gather(*members)
+
+        groups = [asyncio.create_task(group(number)) for number in range(2)]
+        await until(lambda: len(first.engine.running) == 4)
+        await actor.add(places=1)
+        await first.kill()
+        for prompt, turns in zip(
+            of_two_groups, await asyncio.wait_for(asyncio.gather(*groups), 8), strict=True
+        ):
+            for turn in turns:
+                check_exact(turn, prompt, actor.servers)
+
+
+@scenario
+async def test_new_groups_use_the_places_that_a_lost_request_cannot_use() -> None:
+    async with fleet() as actor:
+        newer = await actor.add(version=2, places=1)
+        newer.engine.gate.clear()
+        newest, new = prompts(2)
+
+        async def evaluation() -> Turn:
+            async with actor.rollouts.place("evaluation", min_version=2) as place:
+                return await place.sample(newest, sampling())
+
+        waiting = asyncio.create_task(evaluation())
+        await until(lambda: newer.engine.running)
+        older = await actor.add(version=1, places=1)
+        await newer.kill()
+        (turn,) = await asyncio.wait_for(ask(actor, "new", new), 5)
+        check_exact(turn, new, [older])
+        assert not waiting.done()
+        last = await actor.add(version=2)
+        check_exact(await asyncio.wait_for(waiting, 5), newest, [last])
+
+
+@scenario
 async def test_rollouts_that_drain_do_not_count_as_failures() -> None:
     async with fleet(most_engines=1) as actor:
         (prompt,) = prompts(1)

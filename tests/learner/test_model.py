@@ -8,12 +8,13 @@ import pytest
 import torch
 from learner.fakes import TINY, completion, config_with
 from safetensors.torch import load_file
-from slipstream.config.sections.model import TINY_CHARACTERS
+from slipstream.config.sections.model import TINY_CHARACTERS, TINY_TOKENS
 from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.loading import attention_of, choose_attention, load_policy, pick_device
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.learner.policy.tiny_files import write_tiny_files
 from slipstream.learner.training.step import TrainingStep
 from slipstream.weights.manifest import model_fingerprint
 from transformers import (
@@ -170,13 +171,18 @@ def test_cuda_without_a_gpu_is_refused_with_the_key_to_change() -> None:
         pick_device("cuda")
 
 
-def test_the_tiny_tokenizer_has_one_token_a_character_and_gives_back_the_text() -> None:
-    tokenizer = make_tokenizer(max_tokens=64)
-    for text in ("12+34=46", "a  b\n c", TINY_CHARACTERS):
-        ids = tokenizer(text)["input_ids"]
-        assert len(ids) == len(text)
-        assert tokenizer.decode(ids) == text
-    assert tokenizer("é")["input_ids"] == [tokenizer.unk_token_id]
+@pytest.mark.parametrize("experts", [0, 4])
+def test_the_tiny_tokenizer_has_one_token_per_character_also_as_transformers_loads_it(
+    experts: int, tmp_path: Path
+) -> None:
+    tiny = TINY.model_copy(update={"experts": experts, "experts_per_token": 2})
+    write_tiny_files(tiny, tmp_path)
+    for tokenizer in (make_tokenizer(max_tokens=64), AutoTokenizer.from_pretrained(tmp_path)):
+        for text in ("12+34=46", "a  b\n c", " \n", TINY_CHARACTERS):
+            ids = tokenizer(text)["input_ids"]
+            assert ids == [TINY_TOKENS.index(character) for character in text]
+            assert tokenizer.decode(ids) == text
+        assert tokenizer("aé\tb")["input_ids"] == tokenizer("ab")["input_ids"]
 
 
 def test_the_tiny_model_has_the_configured_context_length() -> None:

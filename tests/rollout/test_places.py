@@ -46,6 +46,16 @@ def test_one_place_a_second_is_added_while_all_are_used_and_the_cache_has_free_b
     assert places.follow(taken=4, cache_use=0.5, preemptions=1) == 4
 
 
+def test_a_preemption_right_after_an_increase_removes_places() -> None:
+    clock = Clock()
+    places = Places(16, clock=clock)
+    assert places.follow(taken=16, cache_use=1.0, preemptions=1) == 12
+    clock.now = 6.0
+    assert places.follow(taken=12, cache_use=0.5, preemptions=1) == 13
+    clock.now = 6.2
+    assert places.follow(taken=13, cache_use=1.0, preemptions=2) == 9
+
+
 def test_one_place_always_remains() -> None:
     clock = Clock()
     places = Places(2, clock=clock)

@@ -90,7 +90,7 @@ async def run_episode(
     except EpisodeFull:
         pass
     except Exception as error:  # the environment is the user's, and may raise anything
-        failure = _described(error)
+        failure = described(error)
     if episode.sampling_error is not None:
         raise episode.sampling_error
     if own_time.timeout.expired():
@@ -151,7 +151,7 @@ def _unusable(episode: Episode) -> str:
     return ""
 
 
-def _described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """Return one line: the type and the message of an error, and where it was raised."""
     frames = extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -20,11 +20,13 @@ from typing import Literal, Protocol, get_args
 
 import grpc
 
+from slipstream.actor.episode_run import described
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.heartbeat import Heartbeat
 from slipstream.actor.leasing import LeasePrefetch, Leasing
 from slipstream.actor.replay_client import LeaseName, ReplayClient
 from slipstream.actor.sampler import RolloutsLost, Sampler, SamplingRefused
+from slipstream.config.sources import UnknownSource
 from slipstream.records import NO_VERSION, Group, Lease, Outcome, Purpose
 from slipstream.rpc.errors import Unreachable
 from slipstream.served_version import ServedVersion
@@ -33,9 +35,12 @@ from slipstream.telemetry.metrics import Metrics
 
 LOST = (
     *("lease_lost", "group_timeout", "no_rollout", "engine_died", "sampling_refused", "unreachable"),
-    "invalid_value",
+    *("invalid_value", "unexpected_error"),
 )
 DRAINED = ("finished", "returned")
+MOST_UNEXPECTED_ERRORS = 8
+"""Groups that may fail with an unexpected error one after the other. Then the cause is no single prompt, and
+the error ends the actor."""
 
 
 Phase = Literal["waiting", "sampling", "scoring", "inserting"]
@@ -99,6 +104,7 @@ class Actor:
         self._metrics = metrics
         self._log = log
         self._works: dict[asyncio.Task[None], Work] = {}
+        self._unexpected_errors = 0
         self._progress = asyncio.Event()
         places.on_change = self._progress.set
         self._leasing = Leasing(replay, served, metrics=metrics, log=log)
@@ -212,12 +218,17 @@ class Actor:
                 await self._progress.wait()
 
     async def _work(self, work: Work) -> None:
-        """Sample, score and insert one group; return the lease of a failed group as a fault."""
+        """Sample, score and insert one group; return the lease of a failed group as a fault.
+
+        Errors: UnknownSource, if the actor's configuration is not that of replay; the last one of
+        MOST_UNEXPECTED_ERRORS.
+        """
         lease = work.lease
         try:
             group = await self._sampled_and_scored(work)
             work.phase = "inserting"
             outcome = await self._replay.insert(group)
+            self._unexpected_errors = 0
             self._log.debug("inserted", group=lease.group_id, outcome=outcome.value)
         except TimeoutError:
             detail = f"not finished in {self._group_timeout:g} s (rollout.group_timeout_seconds)"
@@ -232,10 +243,16 @@ class Actor:
             await self._return_fault(lease, "sampling_refused", str(error))
         except Unreachable as error:
             self._count_lost(lease, "unreachable", str(error))
-        except ValueError as error:  # a text or a token id of the episode that no message can carry
-            await self._return_fault(lease, "invalid_value", str(error))
         except grpc.aio.AioRpcError as error:
             await self._return_fault(lease, error.code().name.lower(), error.details() or "")
+        except UnknownSource:
+            raise
+        except asyncio.CancelledError as error:
+            if _cancelled():
+                raise
+            await self._fail(lease, RuntimeError(f"code of the group cancelled it: {described(error)}"))
+        except Exception as error:
+            await self._fail(lease, error)
 
     async def _sampled_and_scored(self, work: Work) -> Group:
         """Return the group. Its time counts from the moment at which it has a place. Errors: TimeoutError."""
@@ -278,6 +295,19 @@ class Actor:
                 self._count_lost(work.lease, "lease_lost", "no heartbeat arrived in time")
                 task.cancel()
 
+    async def _fail(self, lease: Lease, error: Exception) -> None:
+        """Return the lease of a group that failed in an unexpected way as a fault.
+
+        A ValueError is a text or a token id of the episode that no message can carry. Errors: `error`, if too
+        many groups fail so.
+        """
+        self._unexpected_errors += 1
+        if self._unexpected_errors >= MOST_UNEXPECTED_ERRORS:
+            raise error
+        self._log.error("group failed", group=lease.group_id, error=described(error))
+        fault = "invalid_value" if isinstance(error, ValueError) else "unexpected_error"
+        await self._return_fault(lease, fault, f"{type(error).__name__}: {error}")
+
     async def _return_fault(self, lease: Lease, fault: str, detail: str, *, engines_lost: int = 0) -> None:
         """Count a group as lost, and return its lease as a fault of the prompt or of this actor."""
         self._count_lost(lease, fault, detail)
@@ -302,6 +332,12 @@ class Actor:
                 error = f"{type(result).__name__}: {result}"
                 self._log.error("group failed", group=work.lease.group_id, error=error)
         await self._leasing.return_leases(unfinished)
+
+
+def _cancelled() -> bool:
+    """Return whether this actor has cancelled the current task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _succeeded(task: asyncio.Task[None]) -> bool:

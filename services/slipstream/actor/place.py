@@ -195,18 +195,33 @@ class Place:
         """
         if not failures and not self._suspect:
             return await self._send(await self._current(continuing=continuing), ask)
-        began = asyncio.Event()
-        async with self._rollouts.suspects:
-            if self._given_up is not None:
-                raise self._given_up
+        while True:
+            # before the lock: groups with a place wait for the lock, and this wait may be for their places
             rollout = await self._current(continuing=continuing)
-            sending = asyncio.create_task(self._send(rollout, ask, began=began))
-            try:
-                await began.wait()
-            except asyncio.CancelledError:
-                sending.cancel()
-                raise
+            async with self._rollouts.suspects:
+                if self._given_up is not None:
+                    raise self._given_up
+                if self._can_send(rollout):
+                    sending = await self._send_first(rollout, ask)
+                    break
         return await sending
+
+    async def _send_first(self, rollout: Rollout, ask: Ask[T]) -> "asyncio.Task[T]":
+        """Send a request; return once its first tokens have arrived, or it has ended."""
+        began = asyncio.Event()
+        sending = asyncio.create_task(self._send(rollout, ask, began=began))
+        try:
+            await began.wait()
+        except asyncio.CancelledError:
+            sending.cancel()
+            raise
+        return sending
+
+    def _can_send(self, rollout: Rollout) -> bool:
+        """Return whether a request can still be sent to a rollout that `_current` returned earlier."""
+        if not self._group_id:
+            return rollout.usable
+        return self._rollout is rollout and not self._rollouts.over_age(rollout)
 
     async def _send(self, rollout: Rollout, ask: Ask[T], *, began: asyncio.Event | None = None) -> T:
         """Return the answer to a request; `began` is set when its first tokens arrive, and at its end.

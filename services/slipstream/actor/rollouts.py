@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 
 import grpc
 
@@ -66,7 +67,8 @@ class Rollouts:
         self._closing: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
         self._notifying: BackgroundTask[None] | None = None
-        self._continuing = 0
+        self._continuing: list[int] = []
+        """The least version of each lost request that waits for a place."""
         self.suspects = asyncio.Lock()
         """See RolloutChoice."""
         self.on_change: Callable[[], None] = lambda: None
@@ -121,16 +123,14 @@ class Rollouts:
 
     async def acquire(self, group_id: str, *, prompt_id: str, min_version: int, continuing: bool) -> Rollout:
         """See RolloutChoice."""
-        self._continuing += continuing
+        if continuing:
+            self._continuing.append(min_version)
         try:
             async with self._changed:
                 while True:
-                    if not group_id:
-                        rollout = self._beside(prompt_id) or self._best("", min_version=min_version)
-                    elif continuing or not self._continuing:
-                        rollout = self._best(group_id, min_version=min_version)
-                    else:
-                        rollout = None
+                    rollout = self._choose(
+                        group_id, prompt_id, min_version=min_version, continuing=continuing
+                    )
                     if rollout is not None:
                         if group_id:
                             rollout.groups.add(group_id)
@@ -138,7 +138,8 @@ class Rollouts:
                         return rollout
                     await self._changed.wait()
         finally:
-            self._continuing -= continuing
+            if continuing:
+                self._continuing.remove(min_version)
             self._notify()
 
     def over_age(self, rollout: Rollout) -> bool:
@@ -161,12 +162,20 @@ class Rollouts:
         """See RolloutChoice."""
         return self._most_engines
 
-    def _best(self, group_id: str, *, min_version: int) -> Rollout | None:
+    def _choose(self, group_id: str, prompt_id: str, *, min_version: int, continuing: bool) -> Rollout | None:
+        """Return the rollout for a request. A new group leaves a place that a lost request waits for."""
+        if not group_id:
+            return self._beside(prompt_id) or self._best("", min_version, inf)
+        awaited = inf if continuing else min(self._continuing, default=inf)
+        return self._best(group_id, min_version, awaited)
+
+    def _best(self, group_id: str, min_version: int, awaited: float) -> Rollout | None:
+        """Return the usable rollout with most free places that serves a version in [min_version, awaited)."""
         usable = [
             rollout
             for rollout in self._rollouts.values()
             if rollout.usable
-            and rollout.status.serving_version >= min_version
+            and min_version <= rollout.status.serving_version < awaited
             and (not group_id or (rollout.free and self._young(rollout)))
         ]
         return max(usable, key=lambda rollout: (rollout.free, rollout.name), default=None)

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 
 INCREASE_SECONDS = 1.0
-"""Time between two increases; after a decrease, time until the next change."""
+"""Time between two increases."""
 SETTLE_SECONDS = 5.0
-"""Time after a decrease in which further preemptions change nothing: running groups keep their places."""
+"""Time after a decrease in which nothing changes: running groups keep their places, so the engine goes on
+preempting requests until some of them have ended."""
 ROOMY = 0.9
 """Share of the cache in use below which there may be another place."""
 DECREASE = 0.75
@@ -27,7 +28,8 @@ class Places:
         self._limit = most
         self._clock = clock
         self._preemptions = 0
-        self._next_change = 0.0
+        self._next_decrease = 0.0
+        self._next_increase = 0.0
 
     def follow(self, *, taken: int, cache_use: float, preemptions: int) -> int:
         """Return the number of places now.
@@ -36,12 +38,13 @@ class Places:
         engine has preempted since its start.
         """
         preempted, self._preemptions = preemptions > self._preemptions, preemptions
-        if self._clock() < self._next_change:
+        now = self._clock()
+        if now < self._next_decrease:
             return self._limit
         if preempted:
             self._limit = max(1, int(min(self._limit, max(taken, 1)) * DECREASE))
-            self._next_change = self._clock() + SETTLE_SECONDS
-        elif self._limit < self._most and taken >= self._limit and cache_use < ROOMY:
+            self._next_decrease = now + SETTLE_SECONDS
+        elif now >= self._next_increase and taken >= self._limit < self._most and cache_use < ROOMY:
             self._limit += 1
-            self._next_change = self._clock() + INCREASE_SECONDS
+            self._next_increase = now + INCREASE_SECONDS
         return self._limit

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen3MoeConfig
 
 from slipstream.config import ConfigError, TinyModel, load_config
@@ -21,11 +21,15 @@ PAD, EOS, UNKNOWN = TINY_SPECIAL
 
 
 def make_tokenizer(*, max_tokens: int, chat_template: str | None = None) -> PreTrainedTokenizerFast:
-    """Make a tokenizer with one token for each printable ASCII character, and <unk> for all others."""
-    vocabulary = {token: index for index, token in enumerate(TINY_TOKENS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
+    """Make a tokenizer with one token for each printable ASCII character, space and line feed.
+
+    It is a byte-level BPE without merges, because AutoTokenizer makes one from the vocabulary and the merges
+    of any Qwen2 model, and reads nothing else of its tokenizer. Other characters are left out.
+    """
+    vocabulary = {_byte_level(token): index for index, token in enumerate(TINY_TOKENS)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
@@ -36,6 +40,14 @@ def make_tokenizer(*, max_tokens: int, chat_template: str | None = None) -> PreT
     )
     fast.chat_template = chat_template
     return fast
+
+
+def _byte_level(token: str) -> str:
+    """Return a token in the alphabet of byte-level tokenizers, which has letters in place of spaces."""
+    if token in TINY_SPECIAL:
+        return token
+    ((text, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(token)
+    return text
 
 
 def make_configuration(tiny: TinyModel, tokenizer: PreTrainedTokenizerFast) -> Qwen2Config | Qwen3MoeConfig:
