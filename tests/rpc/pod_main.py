@@ -1,6 +1,7 @@
 """A pod that test_pod.py runs as a process; the first argument is its behaviour."""
 
 import asyncio
+import gc
 import os
 import sys
 import threading
@@ -15,6 +16,12 @@ from slipstream.rpc.pod import Pod, run_pod
 async def serve(pod: Pod) -> None:
     pod.announce("127.0.0.1:5")
     await pod.stop.wait()
+
+
+async def count_objects(pod: Pod) -> None:
+    before = len(gc.get_objects())
+    pod.announce("127.0.0.1:5")
+    pod.log.info("objects of the garbage collector", before=before, now=len(gc.get_objects()))
 
 
 async def fail_in_a_group(pod: Pod) -> None:
@@ -58,6 +65,7 @@ if __name__ == "__main__":
         print_child_pid()
     mains = {
         "serve": serve,
+        "count": count_objects,
         "group": fail_in_a_group,
         "key": miss_a_key,
         "bug": fail_badly,

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from slipstream.telemetry.logs import read_event
 
 MAIN = Path(__file__).with_name("pod_main.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(MAIN.parents[2] / "services")}
@@ -64,6 +65,15 @@ def test_a_signal_ends_a_ready_pod_with_status_0(
     assert (process.returncode, state["pid"], state["address"]) == (0, process.pid, "127.0.0.1:5")
     assert " fake-7: stopped" in output.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ready.json", "run.yaml"]
+
+
+def test_the_garbage_collector_leaves_out_what_a_pod_loads_before_it_is_ready(config: Path) -> None:
+    status, output = run("count", config)
+    (line,) = [line for line in output if "objects of the garbage collector" in line]
+    event = read_event(line)
+    assert status == 0
+    assert event is not None
+    assert int(event.values["now"]) < int(event.values["before"]) / 20
 
 
 @pytest.mark.parametrize(
