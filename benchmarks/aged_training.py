@@ -1,4 +1,4 @@
-"""Training in this process on batches of a chosen age, with a sampler in place of the engine."""
+"""Training on batches of a chosen age, in one process, with a sampler in place of the engine."""
 
 import statistics
 import subprocess
@@ -48,8 +48,11 @@ def cold_started(model: Path, config: RunConfig) -> tuple[Policy, Sampler]:
 def train(
     step: TrainingStep, sampler: Sampler, config: RunConfig, *, depth: int, seed: int
 ) -> dict[str, Any]:
-    """Train for learner.steps versions on batches that are `depth` versions old (the first ones less).
-    Return the accuracy of each batch and the means of MEASURED."""
+    """Train for `learner.steps` steps; each batch is sampled `depth` policy versions before its step.
+
+    Version 0 samples the batches of the first `depth` steps too, so these batches are younger. Returns the
+    mean of each metric of MEASURED, the age of each batch in versions, and its mean evaluation reward.
+    """
     source = make_source(config.data, seed=seed)
     waiting: deque[list[Group]] = deque()
     sampled, rewards, ages, metrics = 0, [], [], []

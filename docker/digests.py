@@ -1,8 +1,8 @@
 """Prints values of the chart that name images by digest: `python docker/digests.py METADATA.json`.
 
-The file is that of `docker buildx bake --metadata-file`. Each digest stands beside its repository.
-The image of the verifier with models is left out. A run that needs it names it in `verifier.image`, by
-repository and digest, in values that come after these.
+METADATA.json is the file that `docker buildx bake --metadata-file` writes. Each image is named by repository
+and digest. The image of the verifier with models is left out. A run that needs it names it in
+`verifier.image`, by repository and digest, in values that come after these.
 """
 
 import json
@@ -11,26 +11,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROOMS = {
+COMPONENTS = {
     "services": (("actor",), ("verifier",), ("replay",), ("tests",)),
     "learner": (("learner",), ("teacher",)),
     "rollout": (("rollout", "defaults"),),
 }
-"""The pods of each image, as keys of the values."""
+"""Image → the paths of the components that run it, in the values of the chart."""
 
 
 def values(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The values. Errors: ValueError for an image that the build did not make or push."""
+    """Return the values. Errors: ValueError for an image that the build did not make or push."""
     result: dict[str, Any] = {}
-    for image, rooms in ROOMS.items():
+    for image, components in COMPONENTS.items():
         digest = metadata.get(image, {}).get("containerimage.digest")
         if digest is None:
             raise ValueError(f"digests: the build has no digest of {image}; build and push it: bake … --push")
-        for room in rooms:
-            place = result
-            for key in room:
-                place = place.setdefault(key, {})
-            place["image"] = {"repository": f"slipstream/{image}", "digest": digest}
+        for component in components:
+            section = result
+            for key in component:
+                section = section.setdefault(key, {})
+            section["image"] = {"repository": f"slipstream/{image}", "digest": digest}
     return result
 
 

@@ -84,7 +84,7 @@ class Section:
     title: str
     depth: int
     schema: Schema
-    """Of the section; or of the key, for the list of the kinds of its section."""
+    """Schema of the section, or of the key whose kinds the section lists."""
 
     @property
     def anchor(self) -> str:

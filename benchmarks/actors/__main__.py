@@ -102,7 +102,7 @@ def pair(rollout: Rollout, load: Load, *, alone_first: bool) -> tuple[float, Mea
 
 
 def compare(load: Load, rounds: int) -> None:
-    """Print the ratio of one engine."""
+    """Print the tokens a second of an engine through an actor, divided by those of the engine alone."""
     ratios, cpus = [], []
     with closing(Rollout(load)) as rollout:
         for number in range(rounds):

@@ -82,7 +82,10 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Of the settled hours: the share of the time that the learner waited, rollouts, scale events an hour."""
+    """What is measured in the hours after the fleet has settled.
+
+    The share of the time that the learner waited, the number of rollouts, and the scale events an hour.
+    """
 
     wait: float
     workers: float

@@ -179,7 +179,7 @@ def _filtering(name: str, *, swapped: bool) -> Callable[[float, float], float | 
 
 
 def _joined(a: Value, b: Value, key: Callable[[Labels], Labels], combine: Any) -> Value:
-    """Each sample of `a` with its partner in `b`; a number is everybody's partner."""
+    """Combine each sample of `a` with the sample of `b` that has the same key, or with the number `b`."""
     if isinstance(a, float):
         return combine(a, b) if isinstance(b, float) else _present((k, combine(a, v)) for k, v in b.items())
     if isinstance(b, float):

@@ -247,13 +247,17 @@ def print_growth(longest: int, rounds: int, clock: str) -> None:
 
 
 def counted(spec: LossSpec, arguments: Inputs) -> Operations:
-    """Return what a call does, and reading its sums; the first call, which imports, is not counted."""
+    """Return the operations of a call, and of reading its sums; a call before it has imported all modules."""
     policy_loss(spec, **arguments)
     return operations_of(lambda: policy_loss(spec, **arguments).sums)
 
 
 def as_learner(inputs: Inputs) -> Inputs:
-    """Return the arguments as the learner passes them: with layout, counts and tally."""
+    """Return the arguments of `policy_loss` as the learner passes them.
+
+    The learner computes the layout of the row and the counts of the batch once a step, and adds up metrics
+    in a Tally; otherwise each call of `policy_loss` computes layout and counts again.
+    """
     rest = {name: value for name, value in inputs.items() if name not in ("mask", "sequence_ids")}
     return rest | {
         "layout": lay_out(inputs["mask"], inputs["sequence_ids"]),

@@ -164,7 +164,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run the missing settings, and print the table of all results."""
+    """Measure the settings that have no result yet, and print the table of all results."""
     arguments = _arguments()
     torch.set_num_threads(arguments.threads)
     without_progress_bars()

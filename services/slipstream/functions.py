@@ -24,7 +24,7 @@ def named_function(function: str | None, *, entry_point: str | None) -> str:
 
 
 class FunctionMissing(ValueError):
-    """No function has this name. `remedy` is empty where the reason implies it."""
+    """There is no function at an import path. `remedy` is empty where the reason implies it."""
 
     def __init__(self, reason: str, *, remedy: str = "") -> None:
         super().__init__(f"{reason}; {remedy}" if remedy else reason)
@@ -32,7 +32,7 @@ class FunctionMissing(ValueError):
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """Return the function of a name. Errors: FunctionMissing; those of its module."""
+    """Return the function at an import path. Errors: FunctionMissing; errors of the module's import."""
     module_name, separator, path = name.partition(":")
     if not separator or not module_name or not path:
         raise FunctionMissing(f"{name!r} is not of the form package.module:function")

@@ -6,7 +6,10 @@ from slipstream.records import NO_VERSION
 
 
 class ServedVersion:
-    """The version that the engine serves; while `serving` is false, the one that it served last."""
+    """In a rollout the version of its engine, in an actor the newest version of its rollouts.
+
+    While `serving` is False, `version` is the version that was served last.
+    """
 
     def __init__(self) -> None:
         self.version = NO_VERSION
@@ -14,11 +17,14 @@ class ServedVersion:
 
     @property
     def serving(self) -> bool:
-        """Whether a verified version is being served now."""
+        """Whether a version is served now.
+
+        False before the first version, during a weight update, and in an actor without a rollout that serves.
+        """
         return self._serving.is_set()
 
     async def wait(self) -> None:
-        """Wait until a verified version is being served."""
+        """Wait until `serving` is True."""
         await self._serving.wait()
 
     def serve(self, version: int) -> None:

@@ -199,7 +199,7 @@ def test_the_notes_explain_the_network_of_a_node() -> None:
     assert "learner has the network of the node" in text
     assert "NetworkPolicies do not hold for these pods themselves" in text
     assert "10.20.0.0/16 reaches what these pods may reach" in text
-    assert "such as 9464 of all rooms but redis, are never on one node" in text
+    assert "such as 9464 of all components but redis, are never on one node" in text
 
 
 def test_gpus_of_claims_are_no_extended_resource_and_still_count_as_ranks() -> None:

@@ -1,4 +1,4 @@
-"""The files of the build context, by .dockerignore."""
+"""The files that `docker build` sends to the builder: those that .dockerignore does not exclude."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def context_files(root: Path) -> Iterator[Path]:
-    """Return the files of the context below `root`, as relative paths; the last matching pattern decides."""
+    """Return the files of the build context of `root`, relative to `root`.
+
+    The last pattern of .dockerignore that matches a file decides whether the file is excluded.
+    """
     rules = patterns((root / ".dockerignore").read_text(encoding="utf-8"))
     for top in sorted(root.iterdir()):
         if ignored(top.name, rules) and not any(back for back, _ in rules if back):
@@ -18,14 +21,17 @@ def context_files(root: Path) -> Iterator[Path]:
 
 
 def patterns(text: str) -> list[tuple[bool, re.Pattern[str]]]:
-    """Return each pattern in order, as (whether it is an exception `!`, regular expression)."""
+    """Return the patterns in order, as regular expressions; True marks a pattern with `!`, an exception."""
     lines = [line.strip() for line in text.splitlines()]
     wanted = [line for line in lines if line and not line.startswith("#")]
     return [(line.startswith("!"), expression(line.removeprefix("!"))) for line in wanted]
 
 
 def expression(pattern: str) -> re.Pattern[str]:
-    """Translate a pattern of a path or of a folder above it: `**/` is any folders, `*` is within one name."""
+    """Return a regular expression for the files that a pattern matches, and for those of a matching folder.
+
+    `**/` matches any number of folders, and `*` any part of one name.
+    """
     pieces = {"**/": "(?:.*/)?", "*": "[^/]*"}
     parts = re.split(r"(\*\*/|\*|\[[^]]*\])", pattern)
     text = "".join(pieces.get(p, p if p.startswith("[") else re.escape(p)) for p in parts)

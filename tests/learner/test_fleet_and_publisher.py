@@ -144,7 +144,7 @@ def test_when_a_worker_dies_the_others_end_up_serving_the_version_in_a_new_epoch
 
 @pytest.mark.parametrize("fault", ["die_at_prepare", "die_at_begin", "die_in_the_middle", "die_at_applied"])
 def test_no_member_waits_for_a_deadline_when_a_worker_has_died(policy: Policy, fault: str) -> None:
-    """Neither the learner nor a worker that was just on its way into the group."""
+    """The learner does not wait for a deadline, and no worker does that is joining the process group."""
 
     async def scene(learner: Learner) -> None:
         await learner.join(Worker("a"), Worker("b", faults=(fault,)), Worker("c"))
@@ -172,7 +172,7 @@ def test_a_worker_that_does_not_answer_is_dropped_at_the_deadline(policy: Policy
 def test_a_collective_that_blocks_for_ever_ends_the_publication_by_its_last_deadline(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with NCCL, the timeout of the broadcast itself does not end it: here it is an hour."""
+    """The timeout of the process group is an hour here, so it does not end the broadcast, as with NCCL."""
 
     def without_timeout(rendezvous: Rendezvous, **how: Any) -> WeightGroup:
         group = form_group(rendezvous, **how)

@@ -27,9 +27,9 @@ class DivergenceTerm:
     """A divergence at each token, and its derivatives by the policy's logprobs."""
 
     term: Term
-    """Its value, in nats times the coefficient, and the slope by the sampled token's logprob."""
+    """Value of the divergence, in nats × coefficient, and its slope by the sampled token's logprob."""
     slope_TK: Tensor
-    """By the policy's logprobs of the teacher's likeliest tokens."""
+    """Slope by the policy's logprobs of the teacher's likeliest tokens."""
 
 
 def teacher_advantages(

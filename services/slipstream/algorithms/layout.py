@@ -21,12 +21,14 @@ PART: Final = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Where a part (whole sequences, about PART tokens) begins in its row: its first token and sequence."""
+    """The position at which a part of a row begins. A part is some whole sequences, about PART tokens."""
 
     token: int
+    """Index of the first token of the part."""
     sequence: int
+    """Index of the first sequence of the part."""
     counted: int
-    """Tokens in the mask before it."""
+    """Number of tokens in the mask before the part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

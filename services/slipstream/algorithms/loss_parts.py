@@ -32,11 +32,11 @@ class Summed:
     value: Tensor
     """The loss without its entropy bonus."""
     slope_T: Tensor
-    """Its derivative by each logprob."""
+    """Derivative of the loss by each logprob."""
     slope_TK: Tensor | None
-    """Its derivative by the logprobs of the teacher's likeliest tokens; None without a divergence."""
+    """Derivative of the loss by the logprobs of the teacher's likeliest tokens; None without a divergence."""
     entropy: Tensor
-    """Sum of it over the tokens that trained."""
+    """Sum of the entropies of the tokens that trained."""
     trained_T: Tensor
 
 

@@ -43,9 +43,9 @@ class Taught:
     """The teacher's logprobs of the sampled tokens of a microbatch."""
 
     logprobs_T: Tensor
-    """Of the sampled token under the teacher, nats."""
+    """Logprob of the sampled token under the teacher, nats."""
     top: TeacherTop | None = None
-    """Its likeliest tokens, for a divergence; None for the kind advantage."""
+    """The teacher's likeliest tokens, for a divergence; None for the kind `advantage`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Microbatch:
     staleness_T: Tensor | None = None
     """Policy versions."""
     entropy_T: Tensor | None = None
-    """Of the current policy at each position, nats."""
+    """Entropy of the current policy at each position, nats."""
     selected_T: Tensor | None = None
     """0 or 1: the tokens that top_entropy and clip_cov let train."""
     held_T: Tensor | None = None

@@ -20,7 +20,7 @@ class Term:
 
     value_T: Tensor
     slope_T: Tensor
-    """Its derivative by the token's logprob."""
+    """Derivative of the term by the token's logprob."""
 
 
 def kl_term(spec: Kl, log_ratio_ref_T: Tensor, log_ratio_T: Tensor) -> Term:

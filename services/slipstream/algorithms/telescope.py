@@ -49,7 +49,7 @@ class Translation:
 
 
 def translate(mapping: Mapping[str, Any]) -> Translation:
-    """Return our axes for Telescope's keys; a missing key has Telescope's default.
+    """Return Slipstream's axes for Telescope's keys; a missing key has Telescope's default.
 
     Raises ValueError for an unknown key, a value out of range, a key that nothing would read, and the
     combinations that Telescope refuses.
@@ -86,7 +86,10 @@ def _advantage(name: str, keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _aggregation(name: str, keys: Mapping[str, Any]) -> str:
-    """The weight of a token: gspo's straight-through ratio divides each token's gradient by its length."""
+    """Return the aggregation that gives tokens the weights of Telescope.
+
+    Its gspo divides the gradient of each token by the length of the sequence.
+    """
     if name == "dr_grpo":
         return str(keys["dr_grpo_loss_agg_mode"])
     return "seq_mean_token_mean" if name == "gspo" else "token_mean"

@@ -29,7 +29,7 @@ PACKAGES = (
     ("HTTPX", ("httpx",), "the reward `judge`: the extra `verifier`"),
     ("FastAPI", ("fastapi",), "`verifier.http_address`: the extra `verifier`"),
 )
-"""Name, packages that provide it, and what needs it."""
+"""Name of each library, the packages that provide it, and what needs it."""
 
 
 def doctor_command(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 ASSUMED_BYTES_PER_SECOND: Final = 100e6
-"""Of a slow volume; the speed is unknown until a checkpoint was written."""
+"""Assumed speed of the volume, a slow one, until a checkpoint has been written."""
 WRITTEN_SHARE: Final = 0.5
 """Share of the grace period that writing may take; the rest is for the running step and a busy volume."""
 MOMENTS: Final = 2

@@ -67,7 +67,7 @@ class TeacherClient:
         self._free = asyncio.Semaphore(config.teacher.requests)
         self._log = log
         self._fingerprint: str | None = None
-        """Of the weights of the first answer."""
+        """Fingerprint of the weights that gave the first answer; None before it."""
 
     async def teach(self, groups: Sequence[Group]) -> list[Group]:
         """Return the groups with the teacher's logprobs in every segment that may train.

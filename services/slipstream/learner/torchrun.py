@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return our arguments, and those of the learner."""
+    """Return the options of this program, and the arguments for the learner."""
     parser = argparse.ArgumentParser(prog="python -m slipstream.learner.torchrun")
     parser.add_argument("ranks", type=int, help="processes on this machine")
     parser.add_argument("--nnodes", type=int, default=1, help="machines of the learner")

@@ -12,7 +12,7 @@ from slipstream.processes.frames import LENGTH, body_length, from_body
 
 
 class Child:
-    """A running child. It leads a session of its own, so that `kill` also ends all that it has started."""
+    """A running child process. It leads a process group, so that `kill` also ends what the child started."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -26,9 +26,10 @@ class Child:
     async def start(
         cls, command: Callable[[int], Sequence[str]], *, environment: Mapping[str, str] | None = None
     ) -> Self:
-        """Start `command`, a function of the file descriptor of the child's end of the socket.
+        """Start a child process with one end of a new socket pair.
 
-        `environment`: None for that of this process. Errors: OSError.
+        `command` takes the file descriptor of the child's end, and returns the arguments of the program.
+        `environment`: the child's environment variables; None for those of this process. Errors: OSError.
         """
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)

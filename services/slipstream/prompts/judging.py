@@ -15,7 +15,7 @@ DIGITS = "0123456789"
 
 
 class JudgingSource:
-    """A PromptSource over another one: the same held-out split, one question for each prompt."""
+    """A PromptSource of questions about answers: one for each prompt of another source, in the same split."""
 
     def __init__(self, source: PromptSource, *, prompt: str, answers: tuple[str, str], seed: int) -> None:
         self._source = source
@@ -25,19 +25,19 @@ class JudgingSource:
 
     @property
     def held_out_size(self) -> int | None:
-        """The held-out size of the other source."""
+        """The number of distinct held-out prompts of the other source; None if it is unbounded."""
         return self._source.held_out_size
 
     def training(self, index: int) -> Prompt:
-        """Return a question about a training prompt."""
+        """Return a question about an answer to the training prompt with this index."""
         return self._ask(self._source.training(index), index)
 
     def held_out(self, index: int) -> Prompt:
-        """Return a question about a held-out prompt."""
+        """Return a question about an answer to the held-out prompt with this index."""
         return self._ask(self._source.held_out(index), index)
 
     def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """Return the training question of an index, with its answer."""
+        """Return the question of `training`, with the right answer to the question."""
         question = self.training(index)
         return question, question.answer
 

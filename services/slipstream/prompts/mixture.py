@@ -16,14 +16,15 @@ class MixedSource:
     share: float
     prompts: PromptSource
     prefix: str = ""
-    """Start of its prompt ids, where another source may have the same ones."""
+    """Prefix of its prompt ids; empty unless another source may have the same ids."""
 
 
 class MixtureSource:
-    """A PromptSource over several sources. Its prompt of an index is the next one of the source that the
-    shares give to the index, so a source goes on where it was, whatever happens to prompts of the others.
+    """A PromptSource that draws from several sources in fixed shares.
 
-    Held-out prompts have the same shares. They end before one of the sources repeats.
+    The shares decide which source has an index, and the index is the next prompt of this source. So the order
+    of a source's prompts does not depend on what happens to prompts of other sources. Held-out prompts have
+    the same shares, and end before the first source repeats.
     """
 
     def __init__(self, sources: Sequence[MixedSource]) -> None:
@@ -32,8 +33,10 @@ class MixtureSource:
 
     @property
     def held_out_size(self) -> int | None:
-        """Number of held-out prompts before one of the sources repeats; one less, or a few, than the most
-        that is possible if the shares differ."""
+        """Number of held-out prompts before the first source repeats.
+
+        With unequal shares it may be a few less than the largest such number.
+        """
         return min(
             (
                 self._shares.draws_before(place, size)

@@ -34,7 +34,7 @@ class SeedsSource:
         return self._prompt(index % self.held_out_size)
 
     def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """Errors: ValueError; nobody knows a right answer."""
+        """Errors: ValueError, always: a seed has no known right answer."""
         raise ValueError("data of the kind `seeds` has no demonstrations; imitate rows of a file")
 
     def _prompt(self, number: int) -> Prompt:

@@ -46,13 +46,17 @@ class Shares:
         return source, round_ * self._weights[source] + self._positions[within]
 
     def draws_before(self, source: int, position: int) -> int:
-        """Return a number of draws among which the source certainly does not reach a position; the largest
-        one if all shares are equal."""
+        """Return a number of draws after which the source certainly has not reached a position.
+
+        It is the largest such number if all shares are equal.
+        """
         return self._window(source, position)[0] - 1
 
     def _append(self, now: int) -> None:
-        """Take the source of the draw `now`, counted from 1. A loop, because a resume makes a million of
-        these."""
+        """Choose the source of the draw `now`, counted from 1.
+
+        A plain loop, because it must be fast: a resume repeats up to a million draws.
+        """
         source, earliest = -1, 0
         for place, (release, deadline) in enumerate(self._windows):
             if release <= now and (source < 0 or deadline < earliest):

@@ -33,7 +33,7 @@ class Evaluation:
     majority: float | None
     mean_version: float
     by_source: Mapping[str, SourceAccuracy] = field(default_factory=dict)
-    """By the name of a source; empty without a mixture."""
+    """Source name → results of the source; empty without a mixture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ class TeacherLogprobs:
     """
 
     logprobs: bytes = field(repr=False)
-    """Of the tokens of the completion, [tokens] float32."""
+    """Logprobs of the tokens of the completion, [tokens] float32."""
     top_k: int = 0
     """Number of the likeliest tokens at each position."""
     top_ids: bytes = field(default=b"", repr=False)

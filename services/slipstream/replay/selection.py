@@ -15,12 +15,15 @@ CORRECT = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """One reward component of the selected completions; None where no completion has a score."""
+    """The value of one reward for the completion that best-of-n selects, and for the answer of the majority.
+
+    None where no completion has a score.
+    """
 
     best: float | None
-    """Its value for the completion with the largest weighted sum of rewards; the mean if several tie."""
+    """The value for the completion with the largest weighted sum of rewards; the mean if several tie."""
     majority: float | None
-    """Its value for the most frequent answer; the mean if several tie."""
+    """The value for the most frequent answer; the mean if several tie."""
 
 
 def select(group: PackedGroup, weights: Mapping[str, float]) -> dict[str, Selection]:

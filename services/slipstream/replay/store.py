@@ -98,7 +98,7 @@ class ReplayStore:
     async def return_leases(
         self, worker: str, leases: Sequence[tuple[str, int]], *, fault: str = "", engines_lost: int = 0
     ) -> int:
-        """Return leases, given as (group id, epoch), without groups. Returns how many the actor still held.
+        """End leases, given as (group id, epoch), without groups. Return how many the actor still held.
 
         Each engine that a prompt ended is a fault. The third fault of a prompt retires it.
         """
@@ -193,13 +193,13 @@ class ReplayStore:
             start, count = start + count, max(1, READ_BYTES // max(1, largest))
 
     async def release(self, group_ids: Sequence[str], hand_out: HandOut) -> int:
-        """Release groups to their old place in the buffer. Returns how many this hand-out held."""
+        """Release groups to their place in the buffer. Returns how many of them the hand-out still held."""
         return int(
             await self._scripts.call("release", f"{hand_out.learner_epoch}:{hand_out.number}", *group_ids)
         )
 
     async def drop(self, group_ids: Sequence[str], hand_out: HandOut, *, reason: str) -> int:
-        """Drop groups for a reason. Returns how many this hand-out held."""
+        """Drop groups for a reason. Returns how many of them the hand-out still held."""
         return int(
             await self._scripts.call(
                 "drop", f"{hand_out.learner_epoch}:{hand_out.number}", reason, *group_ids
@@ -218,7 +218,7 @@ class ReplayStore:
         return Acked(acked=acked, retrained=retrained, generated=_generated(flat), cursor=cursor)
 
     async def confirm_checkpoint(self, version: int, *, learner_epoch: int) -> int:
-        """Free the groups trained up to `version`, whose checkpoint is durable. Returns how many.
+        """Free the groups that were trained on up to `version`, whose checkpoint is durable. Return how many.
 
         Errors: Superseded by another learner.
         """

@@ -23,7 +23,8 @@ TRANSIENT = (
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
 TOO_LARGE = "larger than max"
-"""Part of gRPC's message for a call that is too large; the status is that of a busy service."""
+"""Part of gRPC's error for a message over the size limit. It is not tried again, unlike the refusal of a busy
+server, which has the same status."""
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 SILENT_SECONDS = 1.0

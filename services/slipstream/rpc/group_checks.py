@@ -32,7 +32,7 @@ class InvalidGroup(ValueError):
 
 
 def vocabulary_size(model_dir: Path) -> int | None:
-    """Return the rows of the embedding of a Hugging Face directory; None if config.json is unreadable."""
+    """Return the vocabulary size of a Hugging Face directory; None if config.json is unreadable."""
     try:
         config = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
         size = config.get("text_config", config).get("vocab_size", config.get("vocab_size"))

@@ -73,9 +73,9 @@ class Sandbox:
         self._runs: set[BackgroundTask[RunResult]] = set()
 
     def prepare(self, *, memory_mib: int) -> None:
-        """Announce programs with this memory limit, so that `start` starts servers.
+        """Tell the sandbox that programs with this memory limit will run. Call it before `start`.
 
-        Call it before `start`.
+        Without this call, `start` starts no servers.
         """
         self._memory_mib = max(self._memory_mib, memory_mib)
 

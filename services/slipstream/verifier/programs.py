@@ -76,7 +76,7 @@ class Programs:
     def __init__(
         self, sandbox: Sandbox, *, limits: ProgramLimits | None, queue: AdmissionQueue, metrics: Metrics
     ) -> None:
-        """`limits`: None refuses every program. Else the sandbox is prepared: it starts with the verifier."""
+        """`limits`: None if the run has no tool `python`; then `run` refuses every program."""
         self._sandbox = sandbox
         self._limits = limits
         self._queue = queue

@@ -74,7 +74,7 @@ network.prometheus.peers is empty, and Prometheus could scrape no pod: set where
 {{- range $where := list "learner" "rollout" "actor" "verifier" "teacher" "replay" "redis" "tests" -}}
 {{- $account := (index $.Values $where).serviceAccount -}}
 {{- if not (or $account.create $account.name) }}
-{{ $where }}.serviceAccount is not made and has no name, and rooms share no account: set create to true, or name
+{{ $where }}.serviceAccount is not created and has no name, and components share no service account: set create to true, or name
 {{- end }}
 {{- end }}
 {{- end -}}

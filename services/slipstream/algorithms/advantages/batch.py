@@ -1,7 +1,7 @@
 """Estimators with statistics of the whole batch; formulas in spec/batch_advantage.py.
 
-What is centred by group sums to 0 over each group and so over the batch: its batch mean is 0, and it is not
-subtracted, which keeps groups of equal rewards at exactly 0.
+Rewards that are centred by group sum to 0 over each group, and so over the batch. The mean of the batch is
+therefore 0 and is not subtracted, so groups of equal rewards stay at exactly 0.
 Suffixes: _B completions, _N reward components, _X completions × components.
 """
 

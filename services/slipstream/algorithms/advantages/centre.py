@@ -25,11 +25,11 @@ class Centred:
     """Whether the reward is known and its group has another known one, bool."""
     group_N: Tensor
     scored_S: Tensor
-    """Known rewards of each group."""
+    """Number of known rewards of each group."""
     mean_S: Tensor
-    """Their mean; 0 in a group without any."""
+    """Mean of the known rewards of each group; 0 in a group without any."""
     contrast_S: Tensor
-    """Whether they differ, bool."""
+    """Whether the known rewards of each group differ, bool."""
 
     def std_N(self, ddof: int) -> Tensor:
         """Standard deviation of each reward's group; 0 where there is nothing to compare."""

@@ -70,7 +70,7 @@ def make_completions(
     baselines: Tensor | None,
     needs_groups: bool,
 ) -> Completions:
-    """Return the batch that the arguments of group_advantages describe. Raises ValueError as it says."""
+    """Return the batch that the arguments of group_advantages describe. Raises ValueError as it does."""
     reward_BN = _rewards(rewards)
     require_shape("group_ids", group_ids, (reward_BN.shape[0],), "the completions of rewards")
     require_integers("group_ids", group_ids)

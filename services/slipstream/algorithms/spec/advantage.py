@@ -1,4 +1,4 @@
-"""Advantage estimators as data: all of them."""
+"""The union of the specifications of all advantages."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,7 +1,7 @@
-"""Advantages with the statistics of a whole optimizer batch, as data.
+"""Specifications of advantages with the statistics of a whole optimizer batch.
 
-The batch is that of all ranks and microbatches: compute them once, there. R is the reward of one completion;
-standard deviations of a batch have ddof 1.
+The statistics are over all ranks and microbatches, and are computed once for the batch. R is the reward of
+one completion; standard deviations of a batch have ddof 1.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Corrections for stale data as data: weights and masks that multiply the policy loss, never KL or entropy.
+"""Specifications of corrections for stale data: weights and masks of the policy loss, never of KL or entropy.
 
 rho = prox / mu is the ratio of the learner's policy at the start of the optimizer batch to the one that
-sampled. With the anchor "rollout" the objective's own ratio absorbs it already, so every correction by rho
+sampled. With the anchor "rollout" the ratio of the objective contains rho, so every correction by rho
 needs the anchor "batch". A correction is a constant c: g becomes c g. The normaliser counts what it drops.
 """
 

@@ -1,8 +1,8 @@
-"""What is done to the tokens whose logprob and advantage go together most, as data.
+"""Specifications of token selections by the covariance of logprob and advantage (Clip-Cov, KL-Cov).
 
 The covariance of a token is (l - mean of l) (A - mean of A), with the means over the optimizer batch and l of
-the policy before it: a likely token with a large advantage, and an unlikely one with a small one, make the
-policy surer of itself, and few tokens do most of it.
+the policy before it. A likely token with a large advantage lowers the entropy of the policy, and so does an
+unlikely token with a small one. A few tokens cause most of the loss of entropy.
 See The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv:2505.22617.
 """
 

@@ -1,4 +1,4 @@
-"""The advantage of a policy that trains with a critic, as data."""
+"""Specification of the advantage of a policy that trains with a critic."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -29,7 +29,7 @@ class Gae(AdvantageKind):
     whiten: bool = True
     """Subtract the mean of all tokens of the batch, and divide by their standard deviation (ddof 1)."""
     epsilon: Positive = 1e-6
-    """Added to that standard deviation, in units of reward."""
+    """Added to the standard deviation by which whitening divides, in units of reward."""
 
     @property
     def needs_groups(self) -> bool:

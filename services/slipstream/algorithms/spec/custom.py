@@ -1,4 +1,4 @@
-"""Objectives and advantages that are functions of the user's, as data."""
+"""Specifications of objectives and advantages that are functions of the user."""
 
 import re
 from dataclasses import dataclass, field

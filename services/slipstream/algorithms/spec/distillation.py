@@ -1,4 +1,4 @@
-"""On-policy distillation as data: how the policy learns from a teacher's logprobs of its own tokens.
+"""Specification of on-policy distillation: how the policy learns from a teacher's logprobs of its own tokens.
 
 l = log pi and t = log teacher at one position, behind the tokens that the policy itself sampled.
 """
@@ -39,7 +39,7 @@ class Distillation:
     top_k: Count | None = None
     """Tokens of the teacher that a divergence is taken over; null: 16. An advantage takes none."""
     forward_share: Share | None = None
-    """Of `mixed`: share of KL(teacher || pi) in (0, 1), the rest is KL(pi || teacher); null: 0.5."""
+    """For `mixed`: share of KL(teacher || pi) in (0, 1), the rest is KL(pi || teacher); null: 0.5."""
 
     def __post_init__(self) -> None:
         require_fields("distillation", self)

@@ -1,4 +1,4 @@
-"""Objectives that mask a token by how far its distribution has moved, as data.
+"""Specifications of objectives that mask a token whose distribution has moved too far.
 
 p = pi(y) and q = mu(y) are the probabilities of the sampled token under the current and the sampling policy,
 r = p / q. The anchor is always the rollout: the trust region is around the policy that sampled.
@@ -14,7 +14,7 @@ from slipstream.algorithms.spec.kinds import ObjectiveKind
 
 Divergence = Literal["binary_tv", "binary_kl", "topk_tv", "topk_kl"]
 TOP_K: Final = 20
-"""Of the authors' code."""
+"""Default K, that of the authors' code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Advantages with the statistics of a group, as data.
+"""Specifications of advantages with the statistics of a group.
 
 R is the reward of one completion, G the number of scored completions of its prompt (its group). Each of these
 compares within the group, so every group needs two members or more, and equal rewards give exactly 0.
@@ -80,7 +80,7 @@ class Rloo(AdvantageKind):
 
     @property
     def undefined_by_step(self) -> Undefined | None:
-        """PRIME, arXiv:2502.01456, without a scale."""
+        """None without a scale: PRIME, arXiv:2502.01456, defines the advantage of a step."""
         if self.scale == "none":
             return None
         return Undefined(

@@ -1,8 +1,8 @@
-"""Advantages whose baseline is an average over earlier batches, as data.
+"""Specifications of advantages whose baseline is an average over earlier batches.
 
-b is the exponential moving average of the reward of a key, as it stood before the batch:
-b <- decay b + (1 - decay) (mean reward of the key in the batch). It starts at the first mean observed, never
-at 0. The key of a run is the task.
+The baseline b is the exponential moving average of the rewards of one task, or of one source of a mixture:
+b <- decay b + (1 - decay) (mean reward in the batch). A batch uses b from before its own update. b starts at
+the first mean observed, never at 0.
 """
 
 from dataclasses import dataclass

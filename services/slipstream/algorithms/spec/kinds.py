@@ -85,7 +85,7 @@ class AdvantageKind(Kind):
     __slots__ = ()
 
     by_token: ClassVar[bool] = False
-    """It differs between the tokens of a completion."""
+    """Whether the advantage differs between the tokens of a completion."""
     implementation_by_step: ClassVar[str | None] = None
     """The function for rewards by step: it takes the specification, `StepRewards` and the groups [B]."""
 
@@ -121,7 +121,7 @@ class CorrectionKind(Kind):
     __slots__ = ()
 
     weighs: ClassVar[bool] = False
-    """It carries an importance weight. Two such corrections would count the same ratio twice."""
+    """Whether it carries an importance weight. Two such corrections would count the same ratio twice."""
     reads: ClassVar[Literal["rho", "drift"]] = "rho"
     """The log ratio that the function takes: log prox - log mu, or log pi - log mu."""
 

@@ -1,4 +1,7 @@
-"""A whole policy loss as data: objective, corrections, regularisers, aggregation. Wrong ones are refused."""
+"""Specification of a whole policy loss: objective, corrections, regularisers, aggregation.
+
+Combinations that are known to be wrong are refused.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ def field_notes(cls: type[Any]) -> dict[str, str]:
 
 @cache
 def _notes_of_module(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Class → field → text; each file is parsed once."""
+    """Return class → field → string below the field. Cached: each source file is parsed once."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {node.name: dict(_notes_of_class(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
 

@@ -1,4 +1,4 @@
-"""Policy objectives as data, how ratios weigh the advantage: all of them."""
+"""The union of the specifications of all objectives: how the ratio weighs the advantage."""
 
 from collections.abc import Mapping
 from typing import Final

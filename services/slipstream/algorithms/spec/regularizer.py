@@ -1,4 +1,4 @@
-"""Regularisers as data: what is added to the policy loss, or taken off the reward.
+"""Specifications of regularisers: terms of the policy loss, and penalties in the reward.
 
 d = l - ref is the log ratio to the reference policy. Each term is aggregated with the weights of the policy
 loss and is never multiplied by a correction.

@@ -1,4 +1,4 @@
-"""Objectives over the ratio of a whole sequence, as data.
+"""Specifications of objectives over the ratio of a whole sequence.
 
 z = l - a is the log ratio of a token, L the tokens of its sequence; A is one number for each sequence. g is
 the gradient weight of each of its tokens: dL/dl = -w g, so that seq_mean_token_mean gives 1 / (B L) each.
@@ -152,7 +152,7 @@ class Rspo(ObjectiveKind):
     gamma_min: Fraction = 0.7
     """Least router-shift weight."""
     placement: Literal["before", "after", "literal_b"] = "before"
-    """Where gamma enters."""
+    """Whether gamma scales the ratio before or after the clip; `literal_b`: after, as gamma^sign(A)."""
 
     def __post_init__(self) -> None:
         if self.anchor != "batch":

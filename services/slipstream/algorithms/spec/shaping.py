@@ -1,4 +1,4 @@
-"""Data shaping as data: sampling of prompts, filters of groups and tokens, penalties on length.
+"""Specifications of data shaping: sampling of prompts, filters of groups and tokens, penalties on length.
 
 The task reward is the weighted sum of the reward components, before any shaping; a completion counts as
 correct where it is above `correct_above`.
@@ -93,7 +93,7 @@ class Difficulty:
     __pydantic_config__ = STRICT
 
     decay: Share = 0.9
-    """What is left of the old counts when a group comes in, as a factor."""
+    """What is left of the old counts when a group is inserted, as a factor."""
     correct_above: float = 0.5
     """Task reward above which a completion is correct."""
 
@@ -103,21 +103,21 @@ class Difficulty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goldilocks:
-    """A prompt is asked iff its pass rate lies in [low, high]; unseen ones always are.
+    """A prompt is leased iff its pass rate lies in [low, high]; a prompt that was not sampled yet always is.
 
-    An excluded prompt is asked again every reprobe_steps versions, and at any time with the chance epsilon.
+    An excluded prompt is leased again every reprobe_steps versions, and at any time with probability epsilon.
     """
 
     __pydantic_config__ = STRICT
 
     low: Share = 0.2
-    """Least pass rate of a prompt that is asked."""
+    """Least pass rate of a prompt that is leased."""
     high: Share = 0.8
-    """Largest pass rate of a prompt that is asked."""
+    """Largest pass rate of a prompt that is leased."""
     reprobe_steps: Count = 500
-    """Policy versions after which an excluded prompt is asked again."""
+    """Policy versions after which an excluded prompt is leased again."""
     epsilon: Share = 0.02
-    """Probability that an excluded prompt is asked all the same."""
+    """Probability that an excluded prompt is leased all the same."""
 
     def __post_init__(self) -> None:
         require_fields("goldilocks", self)
@@ -127,9 +127,10 @@ class Goldilocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
-    """Prompts by pass rate: a prompt of a bucket is asked in proportion to the bucket's weight.
+    """Buckets of prompts by pass rate. The probability of a lease is in proportion to the bucket's weight.
 
-    thresholds cut [0, 1] into len(thresholds) + 1 buckets, the hardest first; unseen ones are always asked.
+    thresholds cut [0, 1] into len(thresholds) + 1 buckets, the hardest first. A prompt that was not sampled
+    yet is always leased.
     """
 
     __pydantic_config__ = STRICT
@@ -137,7 +138,7 @@ class Buckets:
     thresholds: tuple[OpenShare, ...] = (0.25, 0.75)
     """Pass rates between the buckets, rising."""
     weights: tuple[NotNegative, ...] = (1.0, 1.0, 0.5)
-    """Relative chance of a prompt of each bucket to be asked when its turn comes."""
+    """Relative probability that a prompt of each bucket is leased when its turn comes."""
 
     def __post_init__(self) -> None:
         if list(self.thresholds) != sorted(set(self.thresholds)) or not all(

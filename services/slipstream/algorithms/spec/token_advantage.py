@@ -1,4 +1,4 @@
-"""The advantage that differs from token to token without a critic, as data."""
+"""Specification of the advantage that differs from token to token without a critic."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

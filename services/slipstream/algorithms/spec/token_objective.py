@@ -1,4 +1,4 @@
-"""Objectives over the ratio of one token, as data.
+"""Specifications of objectives over the ratio of one token.
 
 r = exp(l - a), where l is the current logprob and a the anchor's; A is the advantage, and sg stops the
 gradient. The band of an objective is [1 - clip_low, 1 + clip_high]; None leaves that side open. g is the

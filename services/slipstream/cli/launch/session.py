@@ -91,7 +91,7 @@ class Session:
         return None
 
     def _say_if_blind(self, watcher: asyncio.Task[None]) -> None:
-        """The run goes on when nothing more can be shown of it, but not without a word."""
+        """Print an error if the display of the progress has failed; the run continues."""
         error = None if watcher.cancelled() else watcher.exception()
         if error is not None:
             what = f"{type(error).__name__}: {error}"

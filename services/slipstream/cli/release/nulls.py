@@ -1,7 +1,7 @@
-"""Values in which a null that takes one of the chart's own values away is an error with the name of its key.
+"""Values of a release in which a null must not remove a default of the chart that is not empty.
 
-Templates treat an absent value as an empty one. So where the chart's own value is empty, a null means the
-chart's own value. Any other value must be there when it is read.
+Templates treat an absent value as an empty one. So if the default is empty, a null means the default. Any
+other value must be set when it is read: else the error names its key.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Section(dict[str, Any]):
         return Section(laid_over(self, tree), self._own, self._at)
 
     def require_sections(self) -> None:
-        """Templates need every other section. Errors: UsageError."""
+        """Check that no null removed a section that is not OPTIONAL. Errors: UsageError."""
         missing = [
             key
             for key, own in self._own.items()

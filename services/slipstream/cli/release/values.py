@@ -38,7 +38,7 @@ def chart_values() -> Mapping[str, Any]:
 def read_values(files: Sequence[Path], sets: Sequence[str] = (), set_files: Sequence[str] = ()) -> Section:
     """Return every value of a release. Errors: UsageError for a wrong file, option or value.
 
-    A key that a null took away is refused where it is read.
+    A key that a null removed is refused when it is read: see Section.
     """
     overrides: dict[str, Any] = {}
     for file in files:

@@ -20,7 +20,10 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """`count` consecutive tokens of a row, which are those of prompt and completion from index `first` on."""
+    """A run of `count` tokens of a row, and the segment from which they come.
+
+    `first` is the index of the first of them among the tokens of prompt and completion.
+    """
 
     experts: RoutedExperts | None
     first: int

@@ -18,9 +18,9 @@ class RolloutTop:
     """The likeliest tokens of the policy that sampled a row."""
 
     ids_TK: torch.Tensor
-    """Its likeliest tokens at each position, int32."""
+    """Ids of the likeliest tokens at each position, int32."""
     logprobs_TK: torch.Tensor
-    """Their logprobs under that policy, nats, float32."""
+    """Logprobs of these tokens under the policy that sampled, nats, float32."""
 
 
 def top_of_row(segments: Sequence[Segment], device: torch.device) -> RolloutTop:

@@ -22,9 +22,9 @@ def vocabulary_modules(model: Any) -> list[torch.nn.Module]:
 
 @contextmanager
 def first_rows_only(model: Any, plain: Any, mesh: DeviceMesh) -> Iterator[None]:
-    """Let a sharded model compute with the first rows of embeddings and head; all ranks must call.
+    """Make a sharded model compute with the first rows of embeddings and head. All ranks must call it.
 
-    plain: the same model without data and not sharded. Its modules replace those of the model.
+    plain: the same model, not sharded and without data. Its modules replace those of the model meanwhile.
     """
     modules, small = vocabulary_modules(model), vocabulary_modules(plain)
     for few, many in zip(small, modules, strict=True):
@@ -52,7 +52,7 @@ def _fill(small: torch.nn.Module, full: torch.nn.Module, mesh: DeviceMesh) -> No
 
 
 def _rows(parameter: Any, mesh: DeviceMesh) -> torch.Tensor:
-    """Return the first rows in float32. All of them are on rank 0, which has as many rows as any rank."""
+    """Return the first rows of a sharded parameter, in float32. Rank 0 has them all, and broadcasts them."""
     assert isinstance(parameter, DTensor)
     count = min(MOST_ROWS, -(-parameter.shape[0] // mesh.size()))
     local = parameter.to_local().detach()

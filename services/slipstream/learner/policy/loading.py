@@ -45,7 +45,7 @@ class _Origin:
     dtype: torch.dtype
     stored: torch.dtype
     config: Any
-    """The configuration of transformers."""
+    """The model's configuration, as transformers loads it."""
 
     def policy(self, model: Any, *, dtype: torch.dtype | None = None) -> Policy:
         """Return a policy with this model."""

@@ -27,7 +27,7 @@ from slipstream.learner.policy.softmax_chunks import Slopes, Softmax, capped_slo
 CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 128 * 2**20}
 """Logits of an automatic chunk. On a CPU the C library keeps blocks below 32 MiB and maps larger ones anew,
 page by page, for each chunk: chunks of 8 to 24 MiB took a sixth less time forward than those of 32 to 128.
-A GPU wants work enough for each kernel; there the size is not measured."""
+A GPU needs larger chunks, so that each kernel has enough work; that size was not measured."""
 PLAIN = LogitTransform()
 
 
@@ -36,9 +36,9 @@ class Selected:
     """Logprobs and entropies at each position, float32 (float64 for a float64 model), in nats."""
 
     logprobs_T: Tensor
-    """Of the target token."""
+    """Logprob of the target token."""
     entropy_T: Tensor
-    """Of the whole distribution; a constant without `entropy_gradient`."""
+    """Entropy of the whole distribution; without a gradient unless `entropy_gradient` is set."""
     others_TK: torch.Tensor | None = None
     """Logprobs of the further tokens `others_TK` of the request, with gradient."""
     constants_TK: torch.Tensor | None = None

@@ -137,7 +137,7 @@ class LoraPolicy(Policy):
     def without_adapters(self) -> Policy:
         """Return the model that the run started from. It shares the weights of this policy."""
         base = _Base(self)
-        base.packed = self.packed  # the module that is sharded
+        base.packed = self.packed  # FSDP shards this module, so both policies must call it
         return base
 
     def _layers(self) -> Iterator[tuple[str, Any]]:

@@ -27,7 +27,7 @@ class UnsupportedRouting(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """Experts at each predicted token, and their logprobs under the router; constants."""
+    """Experts at each predicted token, and their logprobs under the router, without gradient."""
 
     experts_TLK: torch.Tensor
     """int16 ids."""
@@ -51,7 +51,7 @@ class Watch:
 class Routers:
     """The routers of one model, in the order of its layers.
 
-    Invariant: with a `Watch()` of defaults, the model computes what it computes without us.
+    Invariant: with the default `Watch()`, the hooks do not change what the model computes.
     """
 
     def __init__(self, model: Any) -> None:

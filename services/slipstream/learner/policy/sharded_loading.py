@@ -115,7 +115,7 @@ def move_tensors(source: Any, target: Any, *, renamed: Callable[[str], str]) -> 
 def _replace(
     model: torch.nn.Module, make: Callable[[torch.nn.Parameter], torch.Tensor | None]
 ) -> set[torch.nn.Parameter]:
-    """Replace the data of parameters for which `make` returns some; tied parameters stay tied.
+    """Replace each parameter for which `make` returns data by a new one; tied parameters stay tied.
 
     Return the new parameters.
     """
@@ -131,9 +131,9 @@ def _replace(
 
 
 def _rows_of_others(model: Any, device: torch.device) -> set[str]:
-    """Fill the parameters of which this rank has no row, for example if there are more ranks than experts.
+    """Give this rank empty shards of the parameters of which it has no row; return their names.
 
-    Return their names.
+    There are such parameters if, for example, a model has fewer experts than there are ranks.
     """
     names = set()
     for path, module in model.named_modules():

@@ -48,7 +48,10 @@ class NothingTrained:
 
 
 class MeasuredLocally:
-    """The rollouts serve the teacher, which does not change; the policy is evaluated in this process."""
+    """The rollouts serve a teacher, so the weights of the policy are not published.
+
+    The policy is evaluated in this process, because no rollout has its weights.
+    """
 
     def __init__(self, policy: Policy, config: RunConfig, *, fleet: Fleet, report: Report) -> None:
         self._policy = policy

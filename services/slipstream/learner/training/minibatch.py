@@ -38,9 +38,9 @@ class Minibatch:
 
     rows: Sequence[Row]
     counts: Counts
-    """Of all ranks; the loss is divided by them."""
+    """Counts of the tokens, sequences and prompts of all ranks, by which the loss is divided."""
     constants: Sequence[RowConstants]
-    """Of each row."""
+    """Constants of each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class WeightedMinibatch(Minibatch):
     """The same rows with their advantages, ready to train."""
 
     targets: Sequence[RowTargets]
-    """Of each row."""
+    """Targets of each row."""
 
 
 def with_advantages(

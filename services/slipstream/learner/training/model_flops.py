@@ -46,7 +46,7 @@ class ModelFlops:
 
 
 def model_flops(policy: Policy) -> ModelFlops:
-    """Return the FLOPs of a policy; on several ranks, of the whole model."""
+    """Return the FLOPs of a policy. If it is sharded over ranks, they are those of the whole model."""
     model = policy.model
     text = model.config.get_text_config()
     head = model.get_output_embeddings().weight

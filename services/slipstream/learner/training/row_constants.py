@@ -96,10 +96,7 @@ def drift_bound(
 
 
 def least_of_largest(values: Sequence[torch.Tensor], *, share: float, ranks: Ranks) -> float:
-    """Return the smallest of the given share of the largest values, over all rows and ranks.
-
-    Without any value it is inf.
-    """
+    """Return the smallest of the top `share` of the values of all rows and ranks; inf without values."""
     own = torch.cat(list(values)) if values else torch.zeros(0)
     values_N = ranks.gather(own)
     if not values_N.numel():

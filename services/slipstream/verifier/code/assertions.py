@@ -1,8 +1,9 @@
 """Split assertions as in MBPP and HumanEval: the process of the program evaluates only the call.
 
 Forms, a value on either side:  assert f(1) == [2]   assert f(1) is None   assert f(1)   assert not f(1)
-assert abs(f(1) - 0.5) < 1e-6   assert math.isclose(f(1), 0.5, abs_tol=1e-6)   and these joined by `and`;
-at the top of the text or in `def check(candidate)`, for which the entry point is given or called by the text.
+assert abs(f(1) - 0.5) < 1e-6   assert math.isclose(f(1), 0.5, abs_tol=1e-6)   and these joined by `and`.
+They are at the top level of the text, or in `def check(candidate)`. Then the field `entry_point`, or a call
+check(NAME) in the text, names the candidate.
 Any other assertion is refused, because the process of the program would decide whether the program is right.
 After the program has run, its process imports the modules of Python's library that the text imports.
 """
@@ -62,7 +63,7 @@ def _of_function(function: ast.FunctionDef, checked: str | None) -> Iterator[tup
 
 def _of_statement(statement: ast.stmt) -> Iterator[tuple[str, Check]]:
     if not isinstance(statement, ast.Assert):
-        raise UnusableTest(f"only assertions can be had: {_quoted(statement)}")
+        raise UnusableTest(f"only assertions are supported: {_quoted(statement)}")
     for part in _parts(statement.test):
         if not (isinstance(part, ast.Constant) and part.value is True):
             call, check = _split(part)
@@ -76,14 +77,14 @@ def _parts(test: ast.expr) -> list[ast.expr]:
 
 
 def _split(test: ast.expr) -> tuple[ast.expr, Check]:
-    """Return a call, and the check of its value."""
+    """Return the call of an assertion, and the check of the value that the call returns."""
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
             return _equal(left, right)
         case ast.Compare(
             left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None | True | False as value)]
         ):
-            return _told(left, value), lambda sent: sent is value
+            return _checked(left, value), lambda sent: sent is value
         case ast.Compare(
             left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)]),
             ops=[ast.Lt() | ast.LtE() as sign],
@@ -101,11 +102,11 @@ def _split(test: ast.expr) -> tuple[ast.expr, Check]:
 
 def _equal(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Check]:
     call, expected = _sides(left, right)
-    return _told(call, expected), lambda sent: equals_python(expected, sent)
+    return _checked(call, expected), lambda sent: equals_python(expected, sent)
 
 
-def _told(call: ast.expr, expected: Any) -> ast.expr:
-    """The call, whose truth value the program has to find: what is asked of a value it would judge itself."""
+def _checked(call: ast.expr, expected: Any) -> ast.expr:
+    """Return the call. Errors: UnusableTest if the program would evaluate the comparison itself."""
     asks = isinstance(call, ast.Compare | ast.BoolOp) or (
         isinstance(call, ast.Call) and not _of_program(call)
     )
@@ -180,7 +181,10 @@ def _value(node: ast.expr) -> Any:
 
 
 def _of_program(call: ast.Call) -> bool:
-    """Whether the function is the program's: of Python's own ones the program can change what they say."""
+    """Return whether a call is of a function of the program.
+
+    A program can replace builtins and library functions, so their verdict on its values is not trusted.
+    """
     root = call.func
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -214,11 +218,11 @@ def _quoted(node: ast.AST) -> str:
 
 
 class _Rename(ast.NodeTransformer):
-    """Expressions for names."""
+    """Replaces names by expressions."""
 
     def __init__(self, new: dict[str, ast.expr]) -> None:
         self._new = new
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """The expression in its place."""
+        """Return the expression that replaces a name, or the name."""
         return self._new.get(node.id, node)

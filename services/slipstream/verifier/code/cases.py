@@ -3,7 +3,7 @@
 The field `tests` is JSON, a list of
     {"input": "3 4\\n", "output": "7\\n"}                          standard input and output, or
     {"call": "add", "args": [3, 4], "expected": 7}               a call and its value as JSON, or
-    "assert add(3, 4) == 7"                                      an assertion (assertions.py says which),
+    "assert add(3, 4) == 7"                                      an assertion (assertions.py lists the forms),
 or it is a text of assertions. The field `setup`, if any, is code that goes before the program.
 """
 
@@ -36,7 +36,7 @@ class Case:
     call: str | None = None
     arguments: str | None = None
     imports: str = ""
-    """Code that is appended to the program."""
+    """Imports that the call needs; they run after the program."""
     output: str | None = None
     check: Check | None = None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 RELATIVE_TOLERANCE = 1e-9
-"""Of numbers that are expected as JSON and have a fraction."""
+"""Relative tolerance for numbers with a fraction that are expected as JSON."""
 MAX_DEPTH = 64
 _NOTHING = object()
 """Stands for a value of a type that cannot be sent; equal to no expected value."""
@@ -21,12 +21,15 @@ def equals_python(expected: Any, sent: Any) -> bool:
 
 
 def equals_json(expected: Any, sent: Any) -> bool:
-    """As JSON says: true is not 1, a tuple or an array is a list, keys are texts; RELATIVE_TOLERANCE."""
+    """Return whether values are equal as JSON: true is not 1, a tuple or an array is a list, keys are texts.
+
+    Numbers with a fraction are compared with RELATIVE_TOLERANCE.
+    """
     return _equals(expected, sent, _same_scalar, _TAGS_OF_JSON, _text_key)
 
 
 def truth(sent: Any) -> bool | None:
-    """Whether what was sent counts as true; None for an object of another type."""
+    """Return the truth value of a sent value; None for an object of another type."""
     if not isinstance(sent, dict):
         return bool(sent)
     ((tag, content),) = sent.items() if len(sent) == 1 else (("o", ""),)
@@ -34,7 +37,7 @@ def truth(sent: Any) -> bool | None:
 
 
 def scalar(sent: Any) -> Any:
-    """A number, text, truth value, bytes or None that was sent; for anything else what equals nothing."""
+    """Return a sent number, text, truth value, bytes or None; _NOTHING for any other value."""
     if not isinstance(sent, dict):
         return _NOTHING if isinstance(sent, list) else sent
     try:
@@ -82,7 +85,7 @@ def _equals(
 
 
 def _content(sent: Any, tags: tuple[str, ...], length: int) -> list[Any] | None:
-    """The members of a collection of one of the types and just this length."""
+    """Return the members of a collection; None unless it has one of the type tags, and this length."""
     if not isinstance(sent, dict) or len(sent) != 1:
         return None
     ((tag, content),) = sent.items()
@@ -103,7 +106,7 @@ def _same_scalar(expected: Any, value: Any) -> bool:
 
 
 def _key(sent: Any, depth: int = 0) -> Any:
-    """A member of a set or a key of a dict: a scalar, or a tuple or a frozen set of them."""
+    """Return a member of a set, or a key of a dict: a scalar, or a tuple or a frozenset of scalars."""
     if isinstance(sent, dict) and len(sent) == 1 and depth < MAX_DEPTH:
         ((tag, content),) = sent.items()
         if tag in ("t", "s") and isinstance(content, list):
@@ -113,6 +116,6 @@ def _key(sent: Any, depth: int = 0) -> Any:
 
 
 def _text_key(sent: Any) -> Any:
-    """A key as JSON would write it."""
+    """Return a key as JSON writes it."""
     key = scalar(sent)
     return str(key) if isinstance(key, int) and not isinstance(key, bool) and abs(key) < 1 << 64 else key

@@ -1,18 +1,19 @@
-"""The program that an answer holds."""
+"""The program in an answer."""
 
 import re
 
 FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)([^`]*+)")
-"""Of Markdown: an indent, the fence, and what the block is."""
+"""A fence of Markdown: its indent, the fence, and the language of the block."""
 FUTURE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:from __future__ import [^\n(]*\n)+")
-"""What Python has only at the beginning of a program."""
+"""Imports from `__future__`, which Python allows only at the beginning of a program."""
 LANGUAGES = frozenset({"python", "python3", "py"})
 
 
 def last_block(text: str) -> str | None:
-    """The last closed block of Python of a text in Markdown, without the indent of its fence, or None.
+    """Return the last closed block of Python in a Markdown text, without the indent of its fence; or None.
 
-    As CommonMark says, a fence is closed by one that is as long: what stands in a longer one is a text.
+    As CommonMark defines, the closing fence is at least as long as the opening one, so a shorter fence inside
+    a block is text.
     """
     code: str | None = None
     opening: re.Match[str] | None = None
@@ -30,7 +31,7 @@ def last_block(text: str) -> str | None:
 
 
 def behind(setup: str, program: str) -> str:
-    """A program behind what stands before it."""
+    """Return the program with `setup` in front of it, but after its imports from `__future__`."""
     if not setup:
         return program
     future = FUTURE.match(program)
@@ -39,6 +40,6 @@ def behind(setup: str, program: str) -> str:
 
 
 def _is_python(language: str) -> bool:
-    """Whether what stands behind a fence begins with the name of the language."""
+    """Return whether the text after a fence begins with a name of Python."""
     words = language.lower().split(maxsplit=1)
     return bool(words) and words[0] in LANGUAGES

@@ -1,6 +1,6 @@
 """Why a run of a program fails its test: late, killed, memory, threads, disk, output, crashed or wrong.
 
-The words go into logs and files: of what the program itself says there is only the name of an exception.
+The texts go into logs and files. The only part that the program can choose is the name of an exception.
 """
 
 import re
@@ -15,12 +15,12 @@ LIMITS = {
     "disk": "disk: more scratch files than it may have",
     "threads": "threads: more than it may have",
 }
-"""End of a run → what it took more of than it may."""
+"""End of a run → the text about the limit that it exceeded."""
 OUT_OF_MEMORY = "MemoryError"
 
 
 def fault_of(ran: RunResult) -> str:
-    """Why a run did not end of itself and well, or nothing."""
+    """Return why a run failed; an empty text if the program ended by itself with the status 0."""
     if ran.end in LIMITS:
         return LIMITS[ran.end]
     if ran.end == "killed":

@@ -1,17 +1,17 @@
-"""What a text of assertions imports: of Python's library it is there for their calls, and shows as such."""
+"""The imports of a text of assertions; its calls may use the modules of Python's library that it imports."""
 
 import ast
 import sys
 
-LIBRARY = sys.stdlib_module_names - {"__future__", "code"}  # `code` is a solution's file
+LIBRARY = sys.stdlib_module_names - {"__future__", "code"}  # `code` is the usual name of a solution's module
 
 
 class UnusableTest(ValueError):
-    """A test that cannot be had in two processes, or cannot be read; the message quotes it."""
+    """A test that cannot be split between two processes, or cannot be parsed; the message quotes it."""
 
 
 def parsed(text: str) -> ast.Module:
-    """Errors: UnusableTest for what is no Python."""
+    """Parse a text. Errors: UnusableTest if it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError) as error:
@@ -19,14 +19,14 @@ def parsed(text: str) -> ast.Module:
 
 
 def imports(text: str) -> str:
-    """What it imports of Python's library, as code: its calls may name it. Errors: UnusableTest."""
+    """Return the imports of Python's library, as code: the calls may use them. Errors: UnusableTest."""
     statements = [node for node in ast.walk(parsed(text)) if _of_library(node)]
     modules = [f"import {name}" for node in statements for name in _modules(node)]
     return "\n".join([*map(ast.unparse, statements), *modules])
 
 
 def check_modules(tree: ast.Module) -> None:
-    """Errors: UnusableTest where a module is used that no program has."""
+    """Errors: UnusableTest if the text uses a module that programs cannot import."""
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import) and not _of_library(node)]
     absent = {alias.asname or alias.name.partition(".")[0] for node in imported for alias in node.names}
     for node in ast.walk(tree):
@@ -35,7 +35,7 @@ def check_modules(tree: ast.Module) -> None:
 
 
 def names_of_library(tree: ast.Module) -> dict[str, ast.expr]:
-    """Names that are imported, as `math.isclose` or `math`: what is Python's own shows."""
+    """Return imported name → full name, such as `math.isclose`, so that library functions are recognised."""
     return {
         alias.asname or alias.name: ast.parse(f"{before}{alias.name}", mode="eval").body
         for node in ast.walk(tree)
@@ -47,7 +47,7 @@ def names_of_library(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 def _of_library(node: ast.AST) -> bool:
-    """Whether it is an import of Python's library; `from solution import f` is of the program itself."""
+    """Return whether a statement imports Python's library; `from solution import f` imports the program."""
     modules = _modules(node)
     return bool(modules) and all(name.partition(".")[0] in LIBRARY for name in modules)
 

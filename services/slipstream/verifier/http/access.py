@@ -53,7 +53,7 @@ class Guard:
             await self._app(scope, _once(bytes(body), receive), send)
         except _Refused as refused:
             await _refuse(send, refused.status, str(refused))
-        except Exception as error:  # the caller has been told so
+        except Exception as error:  # the application has sent the status 500
             self._log.error("http request failed", reason=describe(error))
         finally:
             self._held_bytes -= len(body)
@@ -110,7 +110,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
-    """Gives the body, and then whatever else the connection says."""
+    """Return a `receive` that gives the body first, and then the further messages of the connection."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:

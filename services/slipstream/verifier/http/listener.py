@@ -63,7 +63,7 @@ async def start_http(
         max_bytes=config.max_message_mib * MIB,
         body_seconds=patience,
         secure=secure,
-        local=is_loopback(address) and not secure,  # a certificate is checked against the name already
+        local=is_loopback(address) and not secure,  # with TLS, the client has checked the server's name
         log=log,
     )
     settings = uvicorn.Config(

@@ -65,7 +65,7 @@ class ScoreIn(Strict):
     """A group: all completions of one prompt, judged together."""
 
     prompt: PromptIn
-    """The prompt that all of them answer."""
+    """The prompt of all answers."""
     answers: tuple[AnswerIn, ...] = Field(min_length=1, description="At least one.")
 
 

@@ -174,7 +174,7 @@ async def _write(scorer: Scorer, rows: Iterable[Row | BadRow], tally: Tally, sco
 
 
 def score_line(row: Row, position: int, vector: list[Reward], total: float | None) -> dict[str, Any]:
-    """What is written of one completion; what could not be scored is null, and so is the total then."""
+    """Return the output of one completion. A score that failed is null, and so is the total then."""
     return {
         "id": row.prompt.prompt_id,
         "line": row.line,

@@ -17,10 +17,10 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """Yield the number of each line with its object, or with the reason for none; skip empty lines.
+    """Yield the number of each line, and its object or the reason why it has none; skip empty lines.
 
-    Errors: OSError when the file cannot be read; ValueError for a Parquet or gzip file that is none, or not
-    whole.
+    Errors: OSError when the file cannot be read; ValueError for a file that is not valid Parquet
+    or gzip, or is cut off.
     """
     if path.suffix == ".parquet":
         yield from ((number, dict(row)) for number, row in read_parquet(path))

@@ -54,10 +54,12 @@ def column_names(options: list[str], data: object = None) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Mapping[str, str], *, lengths: bool = False) -> Iterator[Row | BadRow]:
-    """The rows of a file in order, and in the place of each bad one why it is; `lengths` of all are needed.
-    What is null is not there, as in the rows of a run.
+    """Yield the rows of a file in order; a row that cannot be scored is a BadRow with the reason.
 
-    Errors: OSError when the file cannot be read; ValueError for a Parquet or gzip file that is none.
+    A null counts as a missing column, as in the rows of a run. `lengths`: whether each row needs the lengths
+    of its completions.
+
+    Errors: OSError when the file cannot be read; ValueError for an invalid Parquet or gzip file.
     """
     for line, content in read_objects(path):
         where = f"{path}:{line}"
@@ -78,7 +80,10 @@ def _row(where: str, line: int, row: Mapping[str, Any], columns: Mapping[str, st
 
 
 def _split_conversation(row: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
-    """`messages` as the prompt; the answer that ends them as the completion, where there is no other."""
+    """Return a row with its `messages` as the prompt.
+
+    If the row has no completion and the last message is the assistant's, that message becomes the completion.
+    """
     prompt, one = columns["prompt"], columns["completion"]
     if prompt in row or MESSAGES not in row:
         return row
