@@ -22,7 +22,7 @@ from typing import Protocol
 
 from slipstream.actor.sampler import Watch
 from slipstream.actor.transcript import Transcript
-from slipstream.records import FinishReason, Prompt, Turn
+from slipstream.records import FinishReason, Prompt, Turn, without_surrogates
 from slipstream.rpc.errors import SlipstreamError
 
 
@@ -158,7 +158,7 @@ class Episode:
         A special token that the text spells becomes that token. Errors: EpisodeFull if the text has more
         tokens than are left; nothing is appended then. ValueError before the first turn.
         """
-        self.observe_in(self.segments[0], self._tokens.encode_text(text))
+        self.observe_in(self.segments[0], self._tokens.encode_text(without_surrogates(text)))
 
     def reward(self, name: str, value: float) -> None:
         """Give a reward to everything that was sampled since the previous reward of this name, in all
