@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig
-from slipstream.config.architecture import context_of
+from slipstream.config.architecture import context_of, text_settings
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import DistillationStage, SampledStage
 from slipstream.prompts.judge_question import fill_template
 from slipstream.prompts.verbalized import INSTRUCTION
-from slipstream.records import Prompt
+from slipstream.records import Prompt, without_surrogates
 
 TURN = "ANSWER"
 """Placeholder of an answer, to find what a chat template writes after it."""
@@ -29,9 +29,19 @@ class TemplateFailed(ValueError):
 class Tokens:
     """The tokenizer of the policy."""
 
-    def __init__(self, tokenizer: Any, *, context_tokens: int | None, max_new_tokens: int) -> None:
-        """`context_tokens`: longest sequence, prompt and completion together; None for no bound."""
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        context_tokens: int | None,
+        max_new_tokens: int,
+        vocabulary: int | None = None,
+    ) -> None:
+        """`context_tokens`: longest sequence, prompt and completion together; None for no bound.
+        `vocabulary`: number of token ids of the model; None: that of the tokenizer."""
         self._tokenizer = tokenizer
+        self.vocabulary: int = len(tokenizer) if vocabulary is None else vocabulary
+        """Number of token ids; an engine refuses a prompt with a greater one."""
         self.context_tokens = context_tokens
         """Longest sequence, prompt and completion together; None for no bound."""
         self._longest = None if context_tokens is None else context_tokens - max_new_tokens
@@ -107,15 +117,13 @@ class Tokens:
 
         `now`: what the template reads as the present time; None for the clock. Errors: TemplateFailed.
         """
-        from jinja2 import TemplateError
-
         clock: dict[str, Any] = {} if now is None else {"strftime_now": now.strftime}
         try:
             text: str = self._tokenizer.apply_chat_template(
                 messages, tools=tools or None, add_generation_prompt=generation, tokenize=False, **clock
             )
-        except (TemplateError, TypeError, ValueError) as error:
-            raise TemplateFailed(" ".join(str(error).split())) from error
+        except Exception as error:  # a template is a program of its model, and may raise anything
+            raise TemplateFailed(" ".join(str(error).split()) or type(error).__name__) from error
         return text
 
     def first_special(self, text: str) -> int | None:
@@ -129,7 +137,8 @@ class Tokens:
         return text
 
     def harmless(self, text: str) -> str:
-        """Return the text without special tokens of this tokenizer: see the function `harmless`."""
+        """Return the text without special tokens of this tokenizer, and without lone surrogates: see the
+        function `harmless`."""
         return _harmless(text, self._special_texts)
 
     @cached_property
@@ -148,9 +157,10 @@ class Tokens:
 
 
 def harmless(tokenizer: Any, text: str) -> str:
-    """Return the text with a space inside each spelled-out special token.
+    """Return the text with a space inside each spelled-out special token, and without lone surrogates.
 
-    Untrusted text in a prompt could otherwise end a turn and begin another by spelling such tokens.
+    Untrusted text in a prompt could otherwise end a turn and begin another by spelling such tokens. No
+    tokenizer encodes a lone surrogate.
     """
     return _harmless(text, _special_texts(tokenizer))
 
@@ -161,6 +171,7 @@ def _special_texts(tokenizer: Any) -> list[str]:
 
 
 def _harmless(text: str, special: list[str]) -> str:
+    text = without_surrogates(text)
     for token in special:
         text = text.replace(token, f"{token[:1]} {token[1:]}" if token[1:] else " ")
     return text
@@ -221,13 +232,23 @@ def load_engine_tokens(config: RunConfig, model_dir: Path) -> Tokens:
 
 def model_context(model_dir: Path) -> int | None:
     """Return the context in tokens that config.json of a model directory states; None if it states none."""
+    return context_of(_settings(model_dir))
+
+
+def _settings(model_dir: Path) -> dict[str, Any]:
     from transformers import AutoConfig
 
-    return context_of(AutoConfig.from_pretrained(model_dir).to_dict())
+    settings: dict[str, Any] = AutoConfig.from_pretrained(model_dir).to_dict()
+    return settings
 
 
 def _tokens(model_dir: Path, *, context_tokens: int | None, max_new_tokens: int) -> Tokens:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    return Tokens(tokenizer, context_tokens=context_tokens, max_new_tokens=max_new_tokens)
+    return Tokens(
+        tokenizer,
+        context_tokens=context_tokens,
+        max_new_tokens=max_new_tokens,
+        vocabulary=text_settings(_settings(model_dir)).get("vocab_size"),
+    )

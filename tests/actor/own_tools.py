@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -44,6 +44,52 @@ def stalls() -> str:
 def long() -> str:
     """Return a long text."""
     return "x" * 100
+
+
+def half() -> str:
+    """Return half of a surrogate pair."""
+    return "a\ud800b"
+
+
+def raises_half() -> str:
+    """Raise an error with half of a surrogate pair."""
+    raise ValueError("a\ud800b")
+
+
+def silent() -> str:
+    """Raise an error that cannot be printed."""
+
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise LookupError("no message")
+
+    raise Silent
+
+
+def stops() -> str:
+    """Raise the error of an iterator that has ended."""
+    raise StopIteration(3)
+
+
+async def cancels() -> str:
+    """Raise the error of a task that was cancelled."""
+    raise asyncio.CancelledError
+
+
+async def waits() -> str:
+    """Wait for a long time."""
+    await asyncio.sleep(0.4)
+    return "never"
+
+
+async def exits() -> str:
+    """Try to end the process from the event loop."""
+    raise SystemExit(3)
+
+
+def anything(value: Any) -> str:
+    """Take any value."""
+    return type(value).__name__
 
 
 def untyped(a, b: int) -> int:  # type: ignore[no-untyped-def]

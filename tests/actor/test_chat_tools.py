@@ -1,5 +1,6 @@
 """The policy calls tools and reads their results; a failed tool is text, and never ends the episode."""
 
+import asyncio
 import io
 import json
 from dataclasses import replace
@@ -165,6 +166,69 @@ def test_a_failed_call_is_text_and_the_episode_continues(written: str, outcome: 
         assert metric(metrics, "tool_calls_total", tool=tool, outcome=outcome) == 1
 
     run()
+
+
+def deep(levels: int) -> str:
+    """Return a call with an argument that is nested so many levels deep."""
+    return call("anything", value=0).replace(": 0", ": " + "[" * levels + "]" * levels)
+
+
+NESTED = "Error: the call cannot be read: it is nested more than 100 levels deep"
+
+
+@pytest.mark.parametrize(
+    ("written", "outcome", "expected"),
+    [
+        (call("half"), "ok", "a\N{REPLACEMENT CHARACTER}b"),
+        (call("raises_half"), "failed", "Error: ValueError: a\N{REPLACEMENT CHARACTER}b"),
+        (call("silent"), "failed", "Error: Silent: (its message cannot be read: LookupError)"),
+        (call("stops"), "failed", "Error: RuntimeError: StopIteration: 3"),
+        (call("cancels"), "failed", "Error: CancelledError, and nobody had cancelled it"),
+        (call("exits"), "failed", "Error: SystemExit: 3"),
+        (call("anything", value="\ud800"), "ok", "str"),
+        (
+            call("half", **{"\ud800": 1}),
+            "arguments",
+            "Error: wrong arguments: arguments: Input should be a valid string, unable to parse raw data as "
+            "a unicode string",
+        ),
+        (
+            call("\ud800"),
+            "unknown",
+            "Error: there is no tool '\N{REPLACEMENT CHARACTER}', only half, raises_half, silent, stops, "
+            "cancels, exits, anything",
+        ),
+        (deep(90), "ok", "list"),
+        (deep(200), "unreadable", NESTED),
+        (deep(900), "unreadable", NESTED),
+        (deep(20_000), "unreadable", NESTED),
+    ],
+    ids=lambda value: value[:60],
+)
+def test_whatever_a_tool_does_and_the_policy_writes_the_result_is_text_that_the_policy_reads(
+    written: str, outcome: str, expected: str
+) -> None:
+    @scenario
+    async def run() -> None:
+        metrics = Metrics()
+        names = ("half", "raises_half", "silent", "stops", "cancels", "exits", "anything")
+        made = environment(*names, metrics=metrics)
+        played, contexts = await play(made, written, written, "well", max_tokens=100_000)
+        assert result(contexts) == expected
+        assert (played.ending, played.completion.text, played.turns) == ("finished", "well", 3)
+        tool = "" if outcome in ("unknown", "unreadable") else json.loads(written[12:-13])["name"]
+        assert metric(metrics, "tool_calls_total", tool=tool, outcome=outcome) == 2
+
+    run()
+
+
+@scenario
+async def test_an_episode_that_is_cancelled_in_a_call_is_cancelled() -> None:
+    playing = asyncio.create_task(play(environment("waits"), call("waits"), "well"))
+    await asyncio.sleep(0.1)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
 
 
 PYTHON = {"tools": [{"kind": "python", "state": True}]}

@@ -1,15 +1,20 @@
 """A request continues a conversation with its tokens, or begins a new one."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
 from actor.chat_templates import TEMPLATES, byte_tokens, family
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rollout.fakes import prompt, scenario, turn
 from slipstream.actor.chat.conversation import Conversations
 from slipstream.actor.chat.template import PROBE_TOOL, ChatTemplate, Message
 from slipstream.actor.environment import Episode, EpisodeBounds, EpisodeFull
+from slipstream.actor.transcript import Transcript
 from slipstream.records import FinishReason, Turn
 
 TOKENS = family("qwen25")
@@ -146,3 +151,112 @@ async def test_an_observation_that_does_not_fit_ends_the_episode_and_the_convers
     with pytest.raises(EpisodeFull):
         await talk.complete(messages)
     assert episode.full
+
+
+class LeavingClient:
+    """Samples a turn for each request, unless the client of the request leaves before its end."""
+
+    def __init__(self) -> None:
+        self.contexts: list[tuple[int, ...]] = []
+        """Contexts of the turns that ended."""
+        self.turns: list[tuple[int, ...]] = []
+        self.stays = True
+
+    async def sample(self, token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        if not self.stays:
+            await asyncio.Event().wait()
+        ids = (*TOKENS.encode_text(f"one{len(self.turns)}"), *TOKENS.encode_text("<|im_end|>"))
+        self.contexts.append(token_ids)
+        self.turns.append(ids)
+        return turn(ids, (len(self.turns), len(ids)))
+
+    async def complete(self, talk: Conversations, messages: Sequence[Message]) -> Message:
+        """Return the reply to a request."""
+        self.stays = True
+        return (await talk.complete(messages)).message
+
+    async def leave(self, talk: Conversations, messages: Sequence[Message]) -> None:
+        """Begin a request, and leave before the end of its turn."""
+        self.stays = False
+        request = asyncio.create_task(talk.complete(messages))
+        await asyncio.sleep(0)
+        request.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await request
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9))
+def test_repeated_requests_train_each_sampled_token_once_after_the_context_that_the_policy_saw(
+    requests: list[tuple[int, int]],
+) -> None:
+    """`requests`: for each one the conversation, and how often its client leaves before."""
+
+    @scenario
+    async def run() -> None:
+        client = LeavingClient()
+        bounds = EpisodeBounds(max_tokens=2000, max_segments=3)
+        episode = Episode(prompt(), (1, 2), sample=client.sample, tokens=TOKENS, bounds=bounds)
+        talk = Conversations(episode, ChatTemplate(TOKENS))
+        histories: dict[int, list[Message]] = {}
+        for number, leaves in requests:
+            messages = [*histories.get(number, []), user(f"question {number}")]
+            for _ in range(leaves):
+                await client.leave(talk, messages)
+            histories[number] = [*messages, await client.complete(talk, messages)]
+        used = episode.segments[1:]
+        assert len(used) == len(histories)
+        trained = sorted(pair for segment in used for pair in _turns(segment))
+        assert trained == sorted(zip(client.contexts, client.turns, strict=True))
+
+    run()
+
+
+def _turns(segment: Transcript) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the context and the tokens of each turn of a segment."""
+    before = segment.prompt_token_ids or ()
+    starts = [0, *(end.token_end for end in segment.turn_ends)]
+    turns = []
+    for start, end in pairwise(starts):
+        first = start + segment.mask[start:end].index(1)
+        assert set(segment.mask[first:end]) == {1}
+        turns.append(((*before, *segment.token_ids[:first]), tuple(segment.token_ids[first:end])))
+    return turns
+
+
+@scenario
+async def test_a_request_of_a_client_that_left_may_come_again_with_a_further_message() -> None:
+    client = LeavingClient()
+    bounds = EpisodeBounds(max_tokens=2000, max_segments=1)
+    episode = Episode(prompt(), (1, 2), sample=client.sample, tokens=TOKENS, bounds=bounds)
+    talk = Conversations(episode, ChatTemplate(TOKENS))
+    reply = await client.complete(talk, [user("a")])
+    messages = [user("a"), reply, user("b")]
+    await client.leave(talk, messages)
+    await client.complete(talk, [*messages, user("hurry")])
+    assert client.contexts[1] == ChatTemplate(TOKENS).render([*messages, user("hurry")])
+
+
+@scenario
+async def test_a_shorter_observation_continues_the_conversation_after_one_that_did_not_fit() -> None:
+    policy = Policy("one", "two")
+    talk, episode = start(policy, tokens=60)
+    reply = await talk.complete([user("a")])
+    with pytest.raises(EpisodeFull):
+        await talk.complete([user("a"), reply.message, user("long" * 20)])
+    await talk.complete([user("a"), reply.message, user("b")])
+    assert len(episode.segments) == 2
+
+
+@scenario
+async def test_without_tools_the_text_of_a_call_is_content() -> None:
+    policy = Policy(f"hm {CALL}", "two")
+    talk, episode = start(policy)
+    reply = await talk.complete([user("a")])
+    assert (reply.message.content, reply.message.tool_calls, reply.finish_reason) == (
+        f"hm {CALL}",
+        (),
+        "stop",
+    )
+    await talk.complete([user("a"), reply.message, user("b")])
+    assert len(episode.segments) == 2

@@ -301,6 +301,22 @@ async def test_invalid_results_of_an_environment_withhold_the_episode() -> None:
         await episode.sample()
         episode.answer = 7  # type: ignore[assignment]
 
+    async def too_large(episode: Episode) -> None:
+        await episode.sample()
+        episode.rewards["solved"] = 10**400
+
+    async def unprintable(episode: Episode) -> None:
+        await episode.sample()
+        episode.rewards["solved"] = 10**5000
+
+    async def no_rewards(episode: Episode) -> None:
+        await episode.sample()
+        episode.rewards = None  # type: ignore[assignment]
+
+    async def no_name(episode: Episode) -> None:
+        await episode.sample()
+        episode.rewards[7] = 1.0  # type: ignore[index]
+
     async def at_once(episode: Episode) -> None:
         await asyncio.gather(episode.sample(), episode.sample())
 
@@ -312,10 +328,81 @@ async def test_invalid_results_of_an_environment_withhold_the_episode() -> None:
         (early, "an observation needs a turn before it"),
         (not_a_number, "gave nan as episode.rewards['solved'], which must be a finite number"),
         (not_a_text, "gave a int as episode.answer, which must be a text"),
+        (too_large, "as episode.rewards['solved'], which must be a finite number"),
+        (unprintable, "raised ValueError: Exceeds the limit"),
+        (no_rewards, "gave a NoneType as episode.rewards, which must be a dict"),
+        (no_name, "gave a reward with the name 7, which must be a text"),
         (at_once, "another turn of this episode is being sampled"),
         (no_tokens, "max_tokens is 0"),
     ):
         assert reason in failure(await played_by(play)), play.__name__
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            asyncio.CancelledError(),
+            "raised CancelledError, and nobody had cancelled it (test_episodes.py, line ",
+        ),
+        (SystemExit(3), "raised SystemExit: 3 (test_episodes.py, line "),
+        (ValueError("a\ud800b"), "raised ValueError: a\N{REPLACEMENT CHARACTER}b (test_episodes.py, line "),
+    ],
+    ids=["cancelled", "exit", "surrogate"],
+)
+@scenario
+async def test_an_error_that_would_end_the_actor_withholds_the_episode(
+    error: BaseException, reason: str
+) -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        raise error
+
+    played = await played_by(play)
+    assert played.ending == "failed"
+    assert failure(played).startswith(reason)
+    assert codec.completion_from_proto(codec.completion_to_proto(played.completion)) == played.completion
+
+
+@scenario
+async def test_a_cancelled_episode_is_cancelled() -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        await asyncio.sleep(60)
+
+    playing = asyncio.create_task(played_by(play))
+    await asyncio.sleep(0.05)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+
+
+@scenario
+async def test_texts_of_an_environment_can_be_sent_whatever_is_in_them() -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        episode.answer = "six\ud800"
+        episode.rewards["sol\udfffved"] = 1.0
+
+    played = await played_by(play)
+    assert played.completion.text == "six\N{REPLACEMENT CHARACTER}"
+    assert played.completion.rewards[0].name == "sol\N{REPLACEMENT CHARACTER}ved"
+    assert codec.completion_from_proto(codec.completion_to_proto(played.completion)) == played.completion
+
+
+@scenario
+async def test_an_observation_with_half_of_a_surrogate_pair_can_be_read() -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        episode.observe("1\ud800")
+
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        return turn([5], (0, 1))
+
+    bounds = EpisodeBounds(max_tokens=9)
+    played = await run_episode(By(play), prompt(), (1,), sample=sample, tokens=TOKENS, bounds=bounds)
+    assert played.ending == "finished"
+    assert len(played.completion.token_ids) > 1
 
 
 @scenario

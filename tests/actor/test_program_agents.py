@@ -32,6 +32,7 @@ class NumberTokens(Numbers):
     """The tokenizer of an endpoint without a chat template: texts are numbers."""
 
     chat_template = ""
+    vocabulary = 97
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         return self.encode_text(prompt.text)

@@ -234,6 +234,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"messages": HELLO, "tools": [{"type": "function", "function": {"name": "f"}}] * 129}, "tools"),
     ({"messages": [{"role": "user", "content": "x"}] * 4097}, "messages"),
     ({"messages": [{"role": "user", "content": "\ud800"}]}, "UTF-8"),
+    (
+        {"messages": HELLO, "tools": [{**TOOL, "deep": json.loads("[" * 200 + "]" * 200)}]},
+        "tools: a schema is",
+    ),
+    (
+        {"messages": HELLO, "tools": [{**TOOL, "deep": json.loads("[" * 900 + "]" * 900)}]},
+        "tools: a schema is",
+    ),
 ]
 
 
@@ -248,6 +256,119 @@ async def test_a_bad_request_is_refused_with_the_field(body: dict[str, Any], rea
         assert policy.contexts == []
 
 
+NULLS = (
+    *("n", "model", "stream", "stream_options", "stop", "tools", "tool_choice", "max_tokens", "logprobs"),
+    *("max_completion_tokens", "top_logprobs", "modalities", "functions", "temperature", "top_p", "seed"),
+    *("logit_bias", "response_format", "presence_penalty", "metadata", "user", "parallel_tool_calls"),
+)
+
+
+@scenario
+async def test_a_null_is_a_parameter_that_is_not_set() -> None:
+    nothing = dict.fromkeys(NULLS)
+    call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": None}}
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "hello", "refusal": None}], "name": None},
+        {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None},
+        {"role": "tool", "content": "2", "tool_call_id": "c", "tool_calls": None},
+    ]
+    async with conversation(Policy(), refuse=True) as (_, _, session, served):
+        for messages in (HELLO, history):
+            answer = await _post(served, session, json.dumps({**nothing, "messages": messages}).encode())
+            assert (answer.status_code, len(answer.json()["choices"])) == (200, 1), answer.text
+        usage = {"stream": True, "stream_options": {"include_usage": None}}
+        answer = await _post(served, session, json.dumps({"messages": HELLO, **usage}).encode())
+        assert answer.text.endswith("data: [DONE]\n\n")
+        texts = {**dict.fromkeys((*NULLS, "echo", "suffix", "best_of")), "prompt": "1"}
+        answer = await _post(served, session, json.dumps(texts).encode(), path="completions")
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("prompt", [[5, 600, 7], [[5, 600, 7]]])
+@scenario
+async def test_a_token_id_above_the_vocabulary_is_refused_with_its_position(prompt: list[Any]) -> None:
+    policy = Policy()
+    async with conversation(policy) as (made, episode, _, _):
+        size = TOKENS.vocabulary
+        with pytest.raises(openai.BadRequestError) as error:
+            await made.completions.create(model="any", prompt=prompt)
+        assert f"token 600 at position 1 is not in the vocabulary, which has {size} tokens" in str(
+            error.value
+        )
+        assert error.value.param == "prompt"
+        assert (policy.contexts, episode.sampling_error, len(episode.segments)) == ([], None, 1)
+        assert (await made.completions.create(model="any", prompt=[size - 1])).choices[0].text == "well"
+
+
+@pytest.mark.parametrize("levels", [90, 900, 1500])
+@scenario
+async def test_arguments_of_a_call_may_be_nested_deeply_in_the_history(levels: int) -> None:
+    function = {"name": "add", "arguments": '{"a": ' + "[" * levels + "]" * levels + "}"}
+    called = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+    messages = [*HELLO, called, {"role": "tool", "tool_call_id": "c", "content": "2"}]
+    async with conversation(Policy()) as (_, _, session, served):
+        body = {"messages": messages, "tools": [TOOL]}
+        for _ in range(2):  # the second request looks for a conversation that it continues
+            answer = await _post(served, session, json.dumps(body).encode())
+            assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "arguments"),
+    [
+        ('{"name": "add", "arguments": {"a": "\\ud800"}}', "add", {"a": "\ud800"}),
+        ('{"name": "a\\ud800", "arguments": {}}', "a\ufffd", {}),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+@scenario
+async def test_a_call_with_half_of_a_surrogate_pair_is_an_answer_and_is_continued(
+    written: str, name: str, arguments: dict[str, str], stream: bool
+) -> None:
+    answers = iter([f"<tool_call>{written}</tool_call>", "done"])
+    policy = Policy(say=lambda context: next(answers))
+    async with conversation(policy, tokens=TOKENS) as (_, episode, session, served):
+        body: dict[str, Any] = {"messages": HELLO, "tools": [TOOL], "stream": stream}
+        answer = await _post(served, session, json.dumps(body).encode())
+        assert answer.status_code == 200
+        (call,) = _calls(answer.text)
+        assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == (name, arguments)
+        history = [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": "2"},
+        ]
+        body = {"messages": [*HELLO, *history], "tools": [TOOL]}
+        assert (await _post(served, session, json.dumps(body).encode())).status_code == 200
+        assert sum(bool(each.token_ids) for each in episode.segments) == 1
+
+
+def _calls(text: str) -> list[dict[str, Any]]:
+    """Return the calls in an answer, or in all events of a stream."""
+    if not text.startswith("data: "):
+        return list(json.loads(text)["choices"][0]["message"]["tool_calls"])
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    return [call for event in events for call in event["choices"][0]["delta"].get("tool_calls", [])]
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": [TOOL], "tool_choice": "none"}], ids=["no tools", "none"])
+@pytest.mark.parametrize("stream", [False, True])
+@scenario
+async def test_without_tools_a_call_is_the_text_that_the_policy_wrote(
+    more: dict[str, Any], stream: bool
+) -> None:
+    async with conversation(Policy(say=lambda context: f"I ask. {CALL}")) as (made, _, _, _):
+        reply: Any = await made.chat.completions.create(model="any", messages=HELLO, stream=stream, **more)
+        if stream:
+            choices = [choice async for chunk in reply for choice in chunk.choices]
+            text = "".join(choice.delta.content or "" for choice in choices)
+            assert [choice.finish_reason for choice in choices if choice.finish_reason] == ["stop"]
+        else:
+            text = reply.choices[0].message.content
+            assert reply.choices[0].message.tool_calls is None
+            assert reply.choices[0].finish_reason == "stop"
+        assert text == f"I ask. {CALL}"
+
+
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"a": NaN}', b"[" * 40_000, b'{"a": "\xff"}'])
 @scenario
 async def test_a_body_that_is_no_request_is_refused(body: bytes) -> None:
@@ -257,13 +378,12 @@ async def test_a_body_that_is_no_request_is_refused(body: bytes) -> None:
         assert "body" in answer.json()["error"]["message"]
 
 
-async def _post(served: Served, session: Session, body: bytes, **headers: str) -> httpx.Response:
+async def _post(
+    served: Served, session: Session, body: bytes, *, path: str = "chat/completions"
+) -> httpx.Response:
     async with httpx.AsyncClient(trust_env=False) as http:
-        return await http.post(
-            f"{served.base(session)}/chat/completions",
-            content=body,
-            headers={"authorization": f"Bearer {session.key}", **headers},
-        )
+        headers = {"authorization": f"Bearer {session.key}"}
+        return await http.post(f"{served.base(session)}/{path}", content=body, headers=headers)
 
 
 @scenario

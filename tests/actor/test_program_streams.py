@@ -106,11 +106,16 @@ async def test_a_call_before_a_stop_string_is_a_call() -> None:
         assert trained(episode).endswith("<end>")
 
 
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [([TOOL], ["one", " two", " thre", "e"]), ([], ["one ", "two ", "thre", "e"])],
+    ids=["white space waits: a call may follow", "no tools"],
+)
 @scenario
-async def test_deltas_arrive_while_the_turn_is_sampled() -> None:
+async def test_deltas_arrive_while_the_turn_is_sampled(tools: list[Any], expected: list[str]) -> None:
     policy = Policy(say=lambda context: "one two three", next_chunk=asyncio.Semaphore(1), chunk_tokens=4)
     async with conversation(policy) as (made, _, _, _):
-        stream = await made.chat.completions.create(model="any", messages=HELLO, stream=True)
+        stream = await made.chat.completions.create(model="any", messages=HELLO, stream=True, tools=tools)
         texts = []
         async for chunk in stream:
             new = [choice.delta.content for choice in chunk.choices if choice.delta.content]
@@ -118,7 +123,7 @@ async def test_deltas_arrive_while_the_turn_is_sampled() -> None:
             if new and len(texts) < 4:
                 assert len(policy.turns) == 0
                 policy.next_chunk.release()
-        assert texts == ["one", " two", " thre", "e"], "white space waits: a call may follow"
+        assert texts == expected
 
 
 @scenario

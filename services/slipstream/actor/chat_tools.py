@@ -16,6 +16,7 @@ from slipstream.actor.chat.messages import Message, ToolCall, json_value
 from slipstream.actor.chat.template import ChatTemplate, Tool
 from slipstream.actor.chat.tools import EpisodeTool, Outcome, Toolbox
 from slipstream.actor.environment import Episode
+from slipstream.actor.own_code import Interrupted, described, uninterrupted
 from slipstream.actor.own_environment import KEY, EnvironmentUnusable
 from slipstream.actor.tools.make_tools import (
     Servers,
@@ -27,7 +28,7 @@ from slipstream.actor.tools.make_tools import (
 )
 from slipstream.config import ConfigError
 from slipstream.config.environments import ChatToolsEnvironment
-from slipstream.records import Prompt
+from slipstream.records import Prompt, without_surrogates
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import TemplateFailed, Tokens
 
@@ -87,6 +88,7 @@ class ChatTools:
         return Message(role="tool", content=self._cut(text), tool_call_id=call.id, name=call.name or None)
 
     def _cut(self, text: str) -> str:
+        text = without_surrogates(text)
         most = self._output_characters
         return text if len(text) <= most else f"{text[:most]}\n[cut: {len(text) - most} more characters]"
 
@@ -100,11 +102,18 @@ class ChatTools:
             outcome, text = "unknown", f"Error: there is no tool {call.name!r}, only {', '.join(tools)}"
         else:
             started = time.monotonic()
-            outcome, text = await tool.answer(json_value(call.arguments))
+            outcome, text = await _answered(tool, call)
             self._metrics.observe("tool_call_seconds", time.monotonic() - started, tool=call.name)
         labelled = "" if outcome in WITHOUT_TOOL else call.name
         self._metrics.count("tool_calls_total", tool=labelled, outcome=outcome)
         return outcome, text
+
+
+async def _answered(tool: EpisodeTool, call: ToolCall) -> tuple[Outcome, str]:
+    try:
+        return await uninterrupted(tool.answer(json_value(call.arguments)))
+    except Interrupted as error:
+        return "failed", f"Error: {described(error)}"
 
 
 def opening(prompt: Prompt) -> list[Message]:

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from slipstream.actor.sampler import Watch
 from slipstream.actor.transcript import Transcript
-from slipstream.records import FinishReason, Prompt, Turn
+from slipstream.records import FinishReason, Prompt, Turn, without_surrogates
 from slipstream.rpc.errors import SlipstreamError
 
 
@@ -158,7 +158,7 @@ class Episode:
         A special token that the text spells becomes that token. Errors: EpisodeFull if the text has more
         tokens than are left; nothing is appended then. ValueError before the first turn.
         """
-        self.observe_in(self.segments[0], self._tokens.encode_text(text))
+        self.observe_in(self.segments[0], self._tokens.encode_text(without_surrogates(text)))
 
     def reward(self, name: str, value: float) -> None:
         """Give a reward to everything that was sampled since the previous reward of this name, in all
@@ -199,6 +199,11 @@ class Episode:
         self.segments.append(segment)
         return segment
 
+    def discard_segment(self, segment: Transcript) -> None:
+        """Forget a segment without a token, so that it does not count towards `max_segments`."""
+        assert not segment.token_ids
+        self.segments = [each for each in self.segments if each is not segment]
+
     def tokens_left_in(self, segment: Transcript) -> int:
         """Return the number of tokens that a segment may still take."""
         bounds = self._bounds
@@ -208,17 +213,26 @@ class Episode:
         return min(left, bounds.context_tokens - len(self._prompt_of(segment)) - len(segment.token_ids))
 
     async def sample_in(
-        self, segment: Transcript, max_tokens: int | None = None, watch: Watch | None = None
+        self,
+        segment: Transcript,
+        max_tokens: int | None = None,
+        watch: Watch | None = None,
+        *,
+        observation: tuple[int, ...] = (),
     ) -> Turn:
         """Sample one turn in a segment. Turns of different segments may be sampled at the same time.
 
-        `watch` reads the turn while it is sampled, and may end it. Errors: see `sample`.
+        `watch` reads the turn while it is sampled, and may end it. `observation`: tokens of the environment
+        before the turn; they are appended together with the turn, so that a call without a turn (an error,
+        a cancellation) leaves the segment as it is. Errors: see `sample` and `observe`.
         """
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"sample: max_tokens is {max_tokens}, and a turn needs at least 1 token")
         if id(segment) in self._sampling:
             raise RuntimeError("sample: another turn of this episode is being sampled; await it first")
-        left = self.tokens_left_in(segment)
+        if observation and not segment.token_ids:
+            raise ValueError("sample: an observation needs a turn before it; put it into the prompt")
+        left = self._left_after(segment, observation)
         if self.turns + len(self._sampling) == self._bounds.max_turns:
             self._end(f"all {self._bounds.max_turns} turns are used (data.environment.max_turns)")
         if left < 1:
@@ -227,7 +241,7 @@ class Episode:
         self._sampling.add(id(segment))
         try:
             with self._pause():
-                before = (*self._prompt_of(segment), *segment.token_ids)
+                before = (*self._prompt_of(segment), *segment.token_ids, *observation)
                 turn = await (self._sample(before, most, watch) if watch else self._sample(before, most))
         except Exception as error:
             self.sampling_error = error
@@ -236,6 +250,8 @@ class Episode:
             self._sampling.remove(id(segment))
         self.turn_was_cut = len(turn.token_ids) == most < left
         self.was_cut = turn.finish_reason is FinishReason.LENGTH and not self.turn_was_cut
+        if observation:
+            segment.observe(observation)
         segment.add(turn, number=self.turns)
         self.turns += 1
         self._last_turn = segment, len(segment.token_ids)
@@ -243,12 +259,17 @@ class Episode:
 
     def observe_in(self, segment: Transcript, token_ids: tuple[int, ...]) -> None:
         """Append tokens of the environment to a segment. Errors: see `observe`."""
-        left = self.tokens_left_in(segment)
-        if len(token_ids) > left:
-            self._end(
-                f"an observation has {len(token_ids)} tokens, and {left} are left (rollout.max_new_tokens)"
-            )
+        self._left_after(segment, token_ids)
         segment.observe(token_ids)
+
+    def _left_after(self, segment: Transcript, observation: tuple[int, ...]) -> int:
+        """Return the number of tokens that a segment may take after an observation. Errors: EpisodeFull."""
+        left = self.tokens_left_in(segment)
+        if len(observation) > left:
+            self._end(
+                f"an observation has {len(observation)} tokens, and {left} are left (rollout.max_new_tokens)"
+            )
+        return left - len(observation)
 
     def _prompt_of(self, segment: Transcript) -> tuple[int, ...]:
         own = segment.prompt_token_ids

@@ -11,13 +11,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
-from pathlib import Path
-from traceback import extract_tb
 from typing import Literal, get_args
 
 from slipstream.actor.environment import Environment, Episode, EpisodeBounds, EpisodeFull, Sample, TextTokens
+from slipstream.actor.own_code import located, uninterrupted
 from slipstream.actor.transcript import Transcript
-from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward, StepReward
+from slipstream.records import (
+    Completion,
+    FinishReason,
+    Outcome,
+    Prompt,
+    Reward,
+    StepReward,
+    without_surrogates,
+)
 
 WITHHELD = "environment"
 """Name of the failed reward of an episode that is withheld."""
@@ -86,11 +93,11 @@ async def run_episode(
     failure = ""
     try:
         async with own_time.timeout:
-            await environment.run(episode)
+            await uninterrupted(environment.run(episode))
     except EpisodeFull:
         pass
     except Exception as error:  # the environment is the user's, and may raise anything
-        failure = described(error)
+        failure = located(error)
     if episode.sampling_error is not None:
         raise episode.sampling_error
     if own_time.timeout.expired():
@@ -108,16 +115,21 @@ def _played(episode: Episode, ending: Ending, failure: str = "") -> Played:
     # a turn that its own bound cut does not cut the episode
     reason = FinishReason.LENGTH if episode.full or episode.was_cut else FinishReason.STOP
     completion = replace(first.completion(tuple(each.segment() for each in later)), finish_reason=reason)
-    text = episode.text if episode.answer is None or failure else episode.answer
-    rewards = tuple(
-        Reward(name=name, value=float(value), outcome=Outcome.SCORE, steps=_steps(episode, name, used))
-        for name, value in episode.rewards.items()
-        if not failure
-    )
-    if failure:
-        rewards = (Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=failure),)
+    text = episode.text if episode.answer is None or failure else without_surrogates(episode.answer)
+    rewards: tuple[Reward, ...] = (Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=failure),)
+    if not failure:
+        rewards = tuple(_reward(episode, name, used) for name in episode.rewards)
     return Played(
         completion=replace(completion, text=text, rewards=rewards), turns=episode.turns, ending=ending
+    )
+
+
+def _reward(episode: Episode, name: str, segments: Sequence[Transcript]) -> Reward:
+    return Reward(
+        name=without_surrogates(name),
+        value=float(episode.rewards[name]),
+        outcome=Outcome.SCORE,
+        steps=_steps(episode, name, segments),
     )
 
 
@@ -133,12 +145,21 @@ def _steps(episode: Episode, name: str, segments: Sequence[Transcript]) -> tuple
 
 def _unusable(episode: Episode) -> str:
     """Return why the result of an environment cannot be used; empty if it can be."""
+    try:
+        return _fault(episode)
+    except Exception as error:  # the values are the user's, and their methods may raise anything
+        return located(error)
+
+
+def _fault(episode: Episode) -> str:
     if not episode.turns:
         return "ended without a turn; await episode.sample() at least once"
     answer: object = episode.answer
     if answer is not None and not isinstance(answer, str):
         return f"gave a {type(answer).__name__} as episode.answer, which must be a text"
-    rewards: dict[str, object] = {**episode.rewards}
+    rewards: object = episode.rewards
+    if not isinstance(rewards, dict):
+        return f"gave a {type(rewards).__name__} as episode.rewards, which must be a dict"
     for name, by_turn in episode.turn_rewards.items():
         if by_turn and episode.rewards.get(name) != sum(each.value for each in by_turn):
             return (
@@ -146,13 +167,15 @@ def _unusable(episode: Episode) -> str:
                 "turn, or one of the episode, and not both under one name"
             )
     for name, value in rewards.items():
-        if not isinstance(value, int | float) or not isfinite(value):
+        if not isinstance(name, str):
+            return f"gave a reward with the name {name!r}, which must be a text"
+        if not isinstance(value, int | float) or not _is_finite(value):
             return f"gave {value!r} as episode.rewards[{name!r}], which must be a finite number"
     return ""
 
 
-def described(error: BaseException) -> str:
-    """Return one line: the type and the message of an error, and where it was raised."""
-    frames = extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"raised {type(error).__name__}: {' '.join(str(error).split())}{where}"
+def _is_finite(value: float) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # an int that no float can hold
+        return False

@@ -20,10 +20,10 @@ from typing import Literal, Protocol, get_args
 
 import grpc
 
-from slipstream.actor.episode_run import described
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.heartbeat import Heartbeat
 from slipstream.actor.leasing import LeasePrefetch, Leasing
+from slipstream.actor.own_code import located
 from slipstream.actor.replay_client import LeaseName, ReplayClient
 from slipstream.actor.sampler import RolloutsLost, Sampler, SamplingRefused
 from slipstream.config.sources import UnknownSource
@@ -250,7 +250,7 @@ class Actor:
         except asyncio.CancelledError as error:
             if _cancelled():
                 raise
-            await self._fail(lease, RuntimeError(f"code of the group cancelled it: {described(error)}"))
+            await self._fail(lease, RuntimeError(f"code of the group cancelled it: {located(error)}"))
         except Exception as error:
             await self._fail(lease, error)
 
@@ -304,7 +304,7 @@ class Actor:
         self._unexpected_errors += 1
         if self._unexpected_errors >= MOST_UNEXPECTED_ERRORS:
             raise error
-        self._log.error("group failed", group=lease.group_id, error=described(error))
+        self._log.error("group failed", group=lease.group_id, error=located(error))
         fault = "invalid_value" if isinstance(error, ValueError) else "unexpected_error"
         await self._return_fault(lease, fault, f"{type(error).__name__}: {error}")
 

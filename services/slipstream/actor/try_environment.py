@@ -63,6 +63,11 @@ def _make(config: EnvironmentConfig, model: str) -> None:
 
 
 async def _make_tools(config: ChatToolsEnvironment, model: str) -> None:
+    """Start the tool servers, make the tools, and end the servers.
+
+    `model`: directory of the policy's tokenizer; if it is empty, the chat template is not checked. Errors:
+    EnvironmentUnusable.
+    """
     resources = _resources()
     async with open_servers(config, resources.log) as servers:
         if model:

@@ -1,6 +1,7 @@
 """The frozen values that pods exchange: prompts, completions, groups, counters."""
 
 from slipstream.records.activity import Activity, WorkerActivity, WorkerKind
+from slipstream.records.characters import has_surrogates, without_surrogates
 from slipstream.records.completion import Completion, FinishReason, Segment, TurnEnd, VersionSpan
 from slipstream.records.evaluation import Evaluation, Generated, SourceAccuracy
 from slipstream.records.group import Group, HandOut, InsertOutcome, Lease, Purpose
@@ -50,5 +51,7 @@ __all__ = [
     "WorkerKind",
     "chunk_since",
     "chunk_until",
+    "has_surrogates",
     "joined",
+    "without_surrogates",
 ]

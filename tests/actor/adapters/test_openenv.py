@@ -254,7 +254,15 @@ def test_a_turn_becomes_an_action(text: str, field: str | None, action: dict[str
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("hello", "the action is no JSON"), ("[1]", "is a JSON list"), (json.dumps("a"), "is a JSON str")],
+    [
+        ("hello", "the action is no JSON"),
+        ("[1]", "is a JSON list"),
+        (json.dumps("a"), "is a JSON str"),
+        ("[" * 2000, "nested more than 100 levels deep"),
+        ('{"x": ' + "[" * 900 + "]" * 900 + "}", "nested more than 100 levels deep"),
+        ('{"x": "\\ud800"}', "characters that are no valid Unicode"),
+    ],
+    ids=lambda value: value[:40],
 )
 def test_a_turn_without_an_action_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ActionRefused, match=reason):

@@ -19,7 +19,7 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 """Variables that the server gets from the actor, whose others may be secrets."""
 POLL_SECONDS = 0.1
 TAIL_BYTES = 2000
-"""What of the server's output is in an error."""
+"""Number of bytes at the end of the server's output that are read for an error message."""
 
 
 class ServerFailed(SlipstreamError):

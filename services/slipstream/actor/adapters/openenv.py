@@ -25,11 +25,13 @@ from slipstream.actor.adapters.openenv_session import (
     Step,
     begun_session,
 )
+from slipstream.actor.chat.messages import MOST_LEVELS, is_deep
 from slipstream.actor.environment import Episode
 from slipstream.actor.transcript import Transcript
 from slipstream.config import ConfigError
 from slipstream.config.openenv import OpenEnvEnvironment
 from slipstream.config.problem import Problem
+from slipstream.records import has_surrogates
 from slipstream.telemetry.logs import Log
 
 KEY = "data.environment"
@@ -46,7 +48,7 @@ class TextTokens(Protocol):
         """Return the text of token ids, without special tokens."""
 
     def harmless(self, text: str) -> str:
-        """Return the text with a space inside each spelled-out special token."""
+        """Return the text with a space inside each spelled-out special token, and without lone surrogates."""
 
 
 class Address(Protocol):
@@ -151,7 +153,7 @@ def reset_arguments(config: OpenEnvEnvironment, fields: Mapping[str, str]) -> di
 def _read(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -168,10 +170,17 @@ def read_action(text: str, field: str | None) -> dict[str, Any]:
         text = text.partition("\n")[2].removesuffix(FENCE)
     try:
         action = json.loads(text)
+        is_nested = is_deep(action, MOST_LEVELS)
+    except RecursionError:
+        is_nested = True
     except ValueError as error:
         raise ActionRefused(f"the action is no JSON: {error}") from error
+    if is_nested:
+        raise ActionRefused(f"the action is nested more than {MOST_LEVELS} levels deep")
     if not isinstance(action, dict):
         raise ActionRefused(f"the action is a JSON {type(action).__name__}, and must be an object")
+    if has_surrogates(json.dumps(action, ensure_ascii=False)):
+        raise ActionRefused("the action has characters that are no valid Unicode")
     return action
 
 

@@ -25,9 +25,9 @@ async def check_against_schema(url: str, config: OpenEnvEnvironment, *, seconds:
 
 
 def schema_problems(schema: Mapping[str, Any], config: OpenEnvEnvironment) -> Iterator[Problem]:
-    """Yield the fields that the configuration names and the schema has not.
+    """Yield a problem for each field that the configuration names and the schema lacks.
 
-    A schema that leaves its fields open, as that of an environment of tools does, allows all.
+    A schema that allows further fields has no missing ones; an environment of tools has such a schema.
     """
     action, observation = _fields(schema.get("action")), _fields(schema.get("observation"))
     if config.action_field is not None and action and config.action_field not in action:

@@ -39,7 +39,7 @@ class ServerFull(SlipstreamError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What an environment says after `reset` or `step`."""
+    """The result of `reset` or `step`."""
 
     observation: Mapping[str, Any]
     reward: float
@@ -48,7 +48,7 @@ class Step:
 
 
 class Session:
-    """An environment of the server, which belongs to this connection alone."""
+    """One instance of the server's environment. No other connection acts in it."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -71,7 +71,7 @@ class Session:
             await self._send(kind, data)
         try:
             answer = json.loads(await self._connection.recv())
-        except (WebSocketException, ValueError) as error:
+        except (WebSocketException, ValueError, RecursionError) as error:
             raise OpenEnvFailed(f"{kind}: no answer of the environment: {error}") from error
         return read_answer(kind, answer)
 

@@ -35,7 +35,7 @@ class Sessions(Protocol):
     """The sessions of the endpoint of an actor."""
 
     def open(self, episode: Episode) -> AbstractContextManager[Session]:
-        """Open the session of an episode, whose key is worth nothing after the context."""
+        """Open the session of an episode. Its key becomes invalid when the context ends."""
 
 
 class Verifiers:

@@ -1,7 +1,8 @@
 """The process in which the episodes of a verifiers environment run, as its actor sees it.
 
 Requests and answers are lines of JSON; verifiers_side/runner.py is the other end. The process is started when
-it is needed, and again after its death, which fails the episodes that it had.
+it is needed, and again after its end. The episodes of a process that ends, or writes something else than
+answers, fail.
 """
 
 import asyncio
@@ -21,6 +22,12 @@ from slipstream.telemetry.logs import Log
 
 RUNNER: Final = Path(__file__).parent / "verifiers_side" / "runner.py"
 LONGEST_LINE: Final = 64 * 1024 * 1024
+MOST_UNREAD_BYTES: Final = 64 * 1024 * 1024
+"""A process that leaves more of its input unread is killed."""
+SHOWN_CHARACTERS: Final = 200
+"""Beginning of a line in an error message."""
+END_SECONDS: Final = 10.0
+"""Longest wait for the end of a killed process: another one may hold its pipes."""
 
 
 class VerifiersFailed(SlipstreamError):
@@ -60,17 +67,17 @@ class VerifiersProcess:
     async def play(self, task: Mapping[str, Any], *, base_url: str, key: str) -> dict[str, Any]:
         """Return the `rewards` and the `answer` of an episode; a cancelled call ends the episode.
 
-        Errors: VerifiersFailed.
+        A cancelled call returns at once, even if the process reads nothing. Errors: VerifiersFailed.
         """
         await self.start()
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
-            await self._send({"id": number, "task": task, "base_url": base_url, "key": key})
+            self._write({"id": number, "task": task, "base_url": base_url, "key": key})
             result = await answer
         except asyncio.CancelledError:
-            await self._send({"id": number, "cancel": True})
+            self._write({"id": number, "cancel": True})
             raise
         finally:
             del self._waiting[number]
@@ -83,11 +90,14 @@ class VerifiersProcess:
         process, self._process = self._process, None
         if process is None:
             return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        _kill(process)
+        try:
+            await asyncio.wait_for(process.wait(), END_SECONDS)
+        except TimeoutError:
+            process._transport.close()  # type: ignore[attr-defined]
         if self._reading is not None:
-            await self._reading
+            await asyncio.wait([self._reading], timeout=END_SECONDS)
+            self._reading.cancel()
 
     async def _start(self) -> None:
         if self._process is not None:
@@ -107,45 +117,81 @@ class VerifiersProcess:
             )
         except OSError as error:
             raise VerifiersFailed(f"{python} cannot be started: {error}") from error
-        first = await self._first(self._process)
-        if "problem" in first:
-            raise VerifiersFailed(str(first["problem"]))
+        await self._until_ready(self._process)
         self._reading = asyncio.create_task(self._read(self._process))
 
-    async def _first(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
-        """Return the first message of a process, which it says once the environment is loaded."""
-        assert process.stdout is not None
+    async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+        """Wait until the environment of a process is loaded. Errors: VerifiersFailed."""
         try:
             async with asyncio.timeout(self._start_seconds):
-                line = await process.stdout.readline()
-        except TimeoutError:
-            return {"problem": f"not ready after {self._start_seconds:g} s (data.environment.start_seconds)"}
-        if not line:
-            status = await process.wait()
-            return {"problem": f"it ended with status {status}; the log of the actor has its output"}
-        return _message(line)
+                first = await _next_message(process)
+                if first is None:
+                    status = await process.wait()
+                    reason = f"it ended with status {status}; the log of the actor has its output"
+                    raise VerifiersFailed(reason)
+        except TimeoutError as error:
+            reason = f"not ready after {self._start_seconds:g} s (data.environment.start_seconds)"
+            raise VerifiersFailed(reason) from error
+        if "problem" in first:
+            raise VerifiersFailed(str(first["problem"]))
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Hand the answers to their episodes, until the process ends."""
-        assert process.stdout is not None
-        while line := await process.stdout.readline():
-            message = _message(line)
-            answer = self._waiting.get(message.get("id", -1))
-            if answer is not None and not answer.done():
-                answer.set_result(message)
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_result({"error": "the process of verifiers has ended"})
+        """Pass the answers to their episodes, until the process ends.
 
-    async def _send(self, message: Mapping[str, Any]) -> None:
-        """Write a message, unless the process has ended: then `_read` says so."""
-        if self._process is None or self._process.stdin is None:
+        A process that writes something else than answers is killed.
+        """
+        reason = "the process of verifiers has ended"
+        try:
+            while (message := await _next_message(process)) is not None:
+                number = message.get("id")
+                answer = self._waiting.get(number) if isinstance(number, int) else None
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+        except VerifiersFailed as error:
+            reason = str(error)
+            _kill(process)
+        finally:
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_result({"error": reason})
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        """Write a message, unless the process has ended: then `_read` fails the episode.
+
+        Nobody waits until the process has read the message, so that a cancellation takes no time.
+        """
+        if self._process is None or self._process.stdin is None or self._process.stdin.is_closing():
             return
-        with suppress(OSError):
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            await self._process.stdin.drain()
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        unread = self._process.stdin.transport.get_write_buffer_size()
+        if unread > MOST_UNREAD_BYTES:
+            self._log.warning("verifiers process killed: it does not read its input", unread_bytes=unread)
+            _kill(self._process)
 
 
-def _message(line: bytes) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(line)
+async def _next_message(process: asyncio.subprocess.Process) -> dict[str, Any] | None:
+    """Return the next message of a process; None at its end. Errors: VerifiersFailed for another line."""
+    assert process.stdout is not None
+    try:
+        line = await process.stdout.readline()
+    except ValueError as error:
+        raise VerifiersFailed(
+            f"the process of verifiers wrote a line of more than {LONGEST_LINE >> 20} MiB"
+        ) from error
+    if not line:
+        return None
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        text = line[:SHOWN_CHARACTERS].decode(errors="replace").strip()
+        raise VerifiersFailed(
+            f"the process of verifiers wrote a line that is no JSON object to its standard output: {text}"
+        )
     return message
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

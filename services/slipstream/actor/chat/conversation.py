@@ -1,4 +1,13 @@
-"""The conversations of one episode: each is a segment, and each request continues one or begins one."""
+"""The conversations of one episode: each is a segment, and each request continues one or begins one.
+
+request ── continues a turn ── observation + turn ── both are appended to the segment
+   │                                 └ no turn (error, client gone) ── the segment is as before the request
+   └ else ── a new segment ── turn ── the segment stays
+                               └ no turn ── the segment is forgotten
+
+So the same request, sent again, finds the conversation as the first one did: the segment has the sampled
+turns with their ids, logprobs and versions, and only the new messages are tokenised again.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,9 +41,10 @@ class Reply:
 
 @dataclass(slots=True)
 class _Conversation:
-    """Messages up to a sampled turn, and the segment that holds their tokens."""
+    """A conversation whose last message is a sampled turn."""
 
     segment: Transcript
+    """The tokens of the messages."""
     template: ChatTemplate
     """The template with the time at which the conversation began."""
     tools: list[Tool]
@@ -43,14 +53,14 @@ class _Conversation:
     sampled: tuple[int, ...] = ()
     """Tokens of the turn that was sampled last."""
     closed: bool = False
-    """Whether it is being continued, or could not be."""
+    """Whether a request continues it now, or the template could not continue it."""
 
 
 class Conversations:
     """Samples replies to messages.
 
     Invariant: a request that continues a conversation reuses its tokens; each sampled turn is continued at
-    most once.
+    most once. A request without a turn leaves no trace.
     """
 
     def __init__(
@@ -81,14 +91,12 @@ class Conversations:
         reader = self._template.reader(stop, on_piece) if stop or on_piece else None
         conversation = self._continued(messages, tools)
         if conversation is None:
-            conversation = self._begin(messages, tools)
-        else:
-            self._continue(conversation, messages)
-        return await self._sample(conversation, max_tokens, reader)
+            return await self._begin(messages, tools, max_tokens, reader)
+        return await self._continue(conversation, messages, max_tokens, reader)
 
-    def settled(self, text: str) -> Message:
+    def settled(self, text: str, *, tools: bool = True) -> Message:
         """See ChatTemplate."""
-        return self._template.settled(text)
+        return self._template.settled(text, tools=tools)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Tool]) -> _Conversation | None:
         candidates = [
@@ -98,43 +106,74 @@ class Conversations:
         ]
         return max(candidates, key=lambda each: len(each.messages), default=None)
 
-    def _begin(self, messages: Sequence[Message], tools: Sequence[Tool]) -> _Conversation:
+    async def _begin(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        max_tokens: int | None,
+        reader: TurnReader | None,
+    ) -> Reply:
         template = self._template.at(self._clock())
         segment = self._episode.begin_segment(template.render(messages, tools))
-        conversation = _Conversation(segment, template, list(tools), list(messages), closed=True)
-        self._conversations.append(conversation)
-        return conversation
+        conversation = _Conversation(segment, template, list(tools))
+        try:
+            reply = await self._sample(conversation, messages, (), max_tokens, reader)
+        finally:
+            if not segment.token_ids:
+                self._episode.discard_segment(segment)
+        if segment.token_ids:
+            self._conversations.append(conversation)
+        return reply
 
-    def _continue(self, conversation: _Conversation, messages: Sequence[Message]) -> None:
-        """Append the new messages. The recorded ones stay as they are, with thoughts that clients drop."""
+    async def _continue(
+        self,
+        conversation: _Conversation,
+        messages: Sequence[Message],
+        max_tokens: int | None,
+        reader: TurnReader | None,
+    ) -> Reply:
+        """Sample the next turn. The recorded messages stay as they are, with thoughts that clients drop."""
         conversation.closed = True
         new = list(messages[len(conversation.messages) :])
-        token_ids = conversation.template.continuation(
+        observation = conversation.template.continuation(
             conversation.messages, new, conversation.sampled, conversation.tools
         )
-        self._episode.observe_in(conversation.segment, token_ids)
-        conversation.messages += new
+        try:
+            together = [*conversation.messages, *new]
+            return await self._sample(conversation, together, observation, max_tokens, reader)
+        finally:
+            conversation.closed = False
 
     async def _sample(
-        self, conversation: _Conversation, max_tokens: int | None, reader: TurnReader | None
+        self,
+        conversation: _Conversation,
+        messages: Sequence[Message],
+        observation: tuple[int, ...],
+        max_tokens: int | None,
+        reader: TurnReader | None,
     ) -> Reply:
+        """Sample the turn after the messages, and record both. `observation`: tokens of the new messages."""
         segment = conversation.segment
-        prompt_tokens = len(segment.prompt_token_ids or ()) + len(segment.token_ids)
-        turn = await self._episode.sample_in(segment, max_tokens, reader)
-        calls_before = sum(len(each.tool_calls) for each in conversation.messages)
-        if reader is None:
-            message = self._template.parse(turn.token_ids, calls_before=calls_before)
-        else:
-            message = self._template.read(reader.text, calls_before=calls_before)
-        conversation.messages.append(message)
+        prompt_tokens = len(segment.prompt_token_ids or ()) + len(segment.token_ids) + len(observation)
+        turn = await self._episode.sample_in(segment, max_tokens, reader, observation=observation)
+        message = self._message(turn, messages, reader, tools=bool(conversation.tools))
+        conversation.messages = [*messages, message]
         conversation.sampled = turn.token_ids
-        conversation.closed = False
         return Reply(
             message=message,
             finish_reason=_finish_reason(turn, message),
             prompt_tokens=prompt_tokens,
             turn=turn,
         )
+
+    def _message(
+        self, turn: Turn, before: Sequence[Message], reader: TurnReader | None, *, tools: bool
+    ) -> Message:
+        """Return the message of a turn. `reader`: has read its text, up to a stop string."""
+        calls_before = sum(len(each.tool_calls) for each in before)
+        if reader is None:
+            return self._template.parse(turn.token_ids, calls_before=calls_before, tools=tools)
+        return self._template.read(reader.text, calls_before=calls_before, tools=tools)
 
 
 def _finish_reason(turn: Turn, message: Message) -> Literal["stop", "length", "tool_calls"]:

@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+MOST_LEVELS = 100
+"""Most levels of nesting of a JSON text: templates and tools read values by recursive functions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -13,7 +16,7 @@ class ToolCall:
     id: str
     name: str
     arguments: str
-    """JSON text of an object; the text that the policy wrote if `error` is set."""
+    """JSON text of an object, which UTF-8 can encode; the text that the policy wrote if `error` is set."""
     error: str = ""
     """Why the call cannot be read; empty if it can be."""
 
@@ -85,11 +88,30 @@ def _canonical_json(text: str) -> str:
 
 
 def json_value(text: str) -> Any:
-    """Return the value of a JSON text; None if it is none."""
+    """Return the value of a JSON text; None if it is none, or is nested more than MOST_LEVELS deep."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
+    return None if is_deep(value, MOST_LEVELS) else value
+
+
+def is_deep_json(text: str) -> bool:
+    """Return whether a text is JSON that is nested more than MOST_LEVELS deep."""
+    try:
+        return is_deep(json.loads(text), MOST_LEVELS)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+
+
+def is_deep(value: Any, levels: int) -> bool:
+    """Return whether a JSON value is nested more than `levels` deep."""
+    if not isinstance(value, dict | list):
+        return False
+    each = value.values() if isinstance(value, dict) else value
+    return not levels or any(is_deep(inner, levels - 1) for inner in each)
 
 
 def _call_fields(call: ToolCall, harmless: Callable[[str], str]) -> dict[str, Any]:

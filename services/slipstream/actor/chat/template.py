@@ -32,7 +32,10 @@ from slipstream.tokens import TemplateFailed, Tokens
 __all__ = ["ChatTemplate", "Message", "SeamBroken", "ToolCall"]
 
 Tool = Mapping[str, Any]
-"""A tool as templates take it: {"type": "function", "function": {"name", "description", "parameters"}}."""
+"""A tool in the form that chat templates read:
+
+{"type": "function", "function": {"name": .., "description": .., "parameters": ..}}
+"""
 
 MARK = "TURNofTHEpolicy"
 """Stands for what the policy wrote, to find what the template writes behind it."""
@@ -116,31 +119,35 @@ class ChatTemplate:
         ids = self._tokens.encode_text(closing + rest)
         return ids[1:] if sampled and sampled[-1] == ids[0] else ids
 
-    def parse(self, token_ids: Sequence[int], *, calls_before: int = 0) -> Message:
-        """Return the message that a sampled turn is. `calls_before`: number of calls in the conversation."""
-        text = self._tokens.decode_with_special(self._without_end(token_ids))
-        return self.read(text, calls_before=calls_before)
+    def parse(self, token_ids: Sequence[int], *, calls_before: int = 0, tools: bool = True) -> Message:
+        """Return the message that a sampled turn is.
 
-    def read(self, text: str, *, calls_before: int = 0) -> Message:
-        """Return the message that the text of a sampled turn is, special tokens included."""
+        `calls_before`: number of calls in the conversation. `tools`: whether the policy may call tools;
+        without tools the text of a call is content.
+        """
+        text = self._tokens.decode_with_special(self._without_end(token_ids))
+        return self.read(text, calls_before=calls_before, tools=tools)
+
+    def read(self, text: str, *, calls_before: int = 0, tools: bool = True) -> Message:
+        """Return the message that the text of a sampled turn is, special tokens included. See `parse`."""
         reasoning = None
         if self._thinks:
             reasoning, text = _split_thoughts(text)
-        content, calls = read_calls(text, self.form, first=calls_before)
+        content, calls = read_calls(text, self.form if tools else None, first=calls_before)
         return Message(role="assistant", content=content, tool_calls=calls, reasoning=reasoning)
 
-    def settled(self, text: str) -> Message:
+    def settled(self, text: str, *, tools: bool = True) -> Message:
         """Return what the beginning of a turn's text says of its message that no continuation changes.
 
         The thoughts come whole, and calls not at all. With a template that marks thoughts, nothing is
-        settled before they have ended.
+        settled before they have ended. `tools`: see `parse`.
         """
         reasoning = None
         if self._thinks:
             if THOUGHT_END not in text:
                 return Message(role="assistant", content="")
             reasoning, text = _split_thoughts(text)
-        content = settled_content(text, self.form)
+        content = settled_content(text, self.form if tools else None)
         return Message(role="assistant", content=content, reasoning=reasoning)
 
     def reader(self, stop: Sequence[str] = (), on_piece: Callable[[Piece], None] | None = None) -> TurnReader:
@@ -243,7 +250,10 @@ class ChatTemplate:
     def _text(self, messages: Sequence[Message], tools: Sequence[Tool], *, generation: bool) -> str:
         harmless = self._tokens.harmless
         fields = [template_fields(message, harmless) for message in messages]
-        offered = [harmless_values(dict(tool), harmless) for tool in tools]
+        try:
+            offered = [harmless_values(dict(tool), harmless) for tool in tools]
+        except RecursionError:
+            raise TemplateFailed("the schema of a tool is nested too deeply") from None
         return self._tokens.render(fields, tools=offered, generation=generation, now=self._now)
 
     def _without_end(self, token_ids: Sequence[int]) -> Sequence[int]:

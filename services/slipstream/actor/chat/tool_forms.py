@@ -1,4 +1,4 @@
-"""How the families of models write the calls of tools, and what a turn of theirs says.
+"""How each family of models writes calls of tools, and how the calls are read from the text of a turn.
 
 form      a call
 hermes    <tool_call>{"name": "f", "arguments": {}}</tool_call>         Qwen2.5, Qwen3, Hermes
@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from slipstream.actor.chat.messages import ToolCall, json_value
+from slipstream.actor.chat.messages import MOST_LEVELS, ToolCall, is_deep, is_deep_json, json_value
+from slipstream.records import has_surrogates, without_surrogates
 
 ToolForm = Literal["hermes", "llama", "mistral"]
 
@@ -26,6 +27,7 @@ MARKS: Mapping[ToolForm, str] = {
     "mistral": MISTRAL_MARK,
 }
 """What a call begins with."""
+NESTED = f"it is nested more than {MOST_LEVELS} levels deep"
 
 
 def form_of(template: str) -> ToolForm | None:
@@ -94,7 +96,7 @@ def _llama(text: str) -> tuple[str, list[Written]]:
         value, _ = json.JSONDecoder().raw_decode(rest)
     except (ValueError, RecursionError):
         value = None
-    return before, [(value, rest)]
+    return before, [(None if is_deep(value, MOST_LEVELS) else value, rest)]
 
 
 def _mistral(text: str) -> Iterator[Written]:
@@ -115,14 +117,23 @@ def _call(written: Written, number: int) -> ToolCall:
     value, raw = written
     made = f"call{number:05d}"
     if not isinstance(value, dict):
-        return ToolCall(id=made, name="", arguments=raw, error="it is no JSON object")
+        error = NESTED if is_deep_json(raw) else "it is no JSON object"
+        return ToolCall(id=made, name="", arguments=raw, error=error)
     name, arguments = value.get("name"), value.get("arguments", value.get("parameters"))
     if not isinstance(name, str) or not name:
         return ToolCall(id=made, name="", arguments=raw, error='it has no "name"')
     if isinstance(arguments, str):  # some models write the JSON of the arguments as a text
         arguments = json_value(arguments)
+    name = without_surrogates(name)
     if not isinstance(arguments, dict):
-        return ToolCall(id=made, name=name, arguments=raw, error='its "arguments" are no JSON object')
+        error = NESTED if is_deep_json(raw) else 'its "arguments" are no JSON object'
+        return ToolCall(id=made, name=name, arguments=raw, error=error)
     own = value.get("id")
     identity = own if isinstance(own, str) and re.fullmatch(r"[A-Za-z0-9]{9}", own) else made
-    return ToolCall(id=identity, name=name, arguments=json.dumps(arguments, ensure_ascii=False))
+    return ToolCall(id=identity, name=name, arguments=_json_text(arguments))
+
+
+def _json_text(value: Any) -> str:
+    """Return a value as JSON text. Half of a surrogate pair stays escaped, because UTF-8 cannot encode it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if has_surrogates(text) else text

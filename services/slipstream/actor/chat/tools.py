@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError, validate_call
 
 from slipstream.actor.chat.template import Tool
 from slipstream.actor.environment import Episode
+from slipstream.actor.own_code import described, uninterrupted
 from slipstream.records import Prompt
 
 MOST_THREADS = 64
@@ -105,7 +106,7 @@ class OwnTool:
         except ArgumentsRefused as error:
             return "arguments", f"Error: wrong arguments: {error}"
         except Exception as error:  # the tool is the user's, and may raise anything
-            return "failed", f"Error: {type(error).__name__}: {error}"
+            return "failed", f"Error: {described(error)}"
 
     async def call(self, arguments: Mapping[str, Any]) -> str:
         """Return the result as text; a value that is no text as JSON.
@@ -126,7 +127,7 @@ class OwnTool:
 
     async def _result(self, arguments: Mapping[str, Any]) -> Any:
         if inspect.iscoroutinefunction(self._function):
-            return await self._checked(**arguments)
+            return await uninterrupted(self._checked(**arguments))
         await self._threads.acquire()
         return await in_daemon_thread(lambda: self._checked(**arguments), self._threads.release)
 
@@ -149,13 +150,16 @@ def in_daemon_thread(function: Callable[[], Any], ended: Callable[[], None]) -> 
             future.set_exception(error)
 
     def work() -> None:
-        result, error = None, None
+        result: Any = None
+        error: Exception | None = None
         try:
             result = function()
+        except StopIteration as raised:  # a future cannot hold it
+            error = RuntimeError(described(raised))
         except Exception as raised:  # the function is the user's, and may raise anything
             error = raised
         except BaseException as raised:  # such as SystemExit, which would end the event loop
-            error = RuntimeError(f"{type(raised).__name__}: {raised}")
+            error = RuntimeError(described(raised))
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, result, error)
 

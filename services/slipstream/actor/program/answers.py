@@ -1,7 +1,10 @@
-"""Samples the turns of a request for as long as its client stays, and answers at once or in parts."""
+"""Samples the turns of a request for as long as its client stays, and answers at once or in parts.
+
+Replies that their client does not get are kept: see Exchange.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,20 +16,25 @@ from slipstream.actor.chat.conversation import Reply
 from slipstream.actor.chat.template import SeamBroken
 from slipstream.actor.chat.turn_reader import Piece
 from slipstream.actor.environment import EpisodeFull
+from slipstream.actor.program.exchange import Exchange, OnPiece, Sampling
 from slipstream.actor.program.refusal import Refusal
 from slipstream.actor.program.requests import ChatRequest, TextRequest
 from slipstream.actor.program.sessions import Session
 from slipstream.actor.program.streams import ChatStream, Head, TextStream, error_event, last_events
-from slipstream.actor.program.text import TextReply
+from slipstream.actor.program.text import TextReply, TokenUnknown
 from slipstream.tokens import PromptTooLong, TemplateFailed
 
 
 async def answered(
-    request: Request, session: Session, sampling: Callable[[], Awaitable[Any]], choices: int
+    request: Request, session: Session, exchange: Exchange, sampling: Sampling, choices: int
 ) -> list[Any]:
     """Return the replies of so many turns after one prompt. Errors: Refusal."""
-    work = session.do(partial(_turns, session, [sampling] * choices))
-    replies: list[Any] = await _while_connected(request, work)
+    work = session.do(partial(_turns, session, exchange, sampling, [None] * choices))
+    try:
+        replies: list[Any] = await _while_connected(request, work)
+    except BaseException:
+        exchange.keep()
+        raise
     return replies
 
 
@@ -44,17 +52,15 @@ Pieces = asyncio.Queue[tuple[int, Piece] | None]
 
 
 async def streamed(
-    request: Request, session: Session, sampling: Callable[..., Awaitable[Any]], streams: Streams
+    request: Request, session: Session, exchange: Exchange, sampling: Sampling, streams: Streams
 ) -> Response:
     """Return a response that begins with the first tokens of a turn.
 
     Errors: Refusal for a turn that has failed before; a later failure is an event of the stream.
     """
     pieces: Pieces = asyncio.Queue()  # bounded by the tokens of the turns
-    samplings = [
-        partial(sampling, on_piece=partial(_put, pieces, index)) for index in range(len(streams.choices))
-    ]
-    working = asyncio.ensure_future(session.do(partial(_turns, session, samplings)))
+    readers = [partial(_put, pieces, index) for index in range(len(streams.choices))]
+    working = asyncio.ensure_future(session.do(partial(_turns, session, exchange, sampling, readers)))
     working.add_done_callback(lambda _: pieces.put_nowait(None))
     try:
         first = await _while_connected(request, pieces.get())
@@ -62,8 +68,9 @@ async def streamed(
             working.result()
     except BaseException:
         working.cancel()
+        exchange.keep()
         raise
-    events = _events(request, first, pieces, working, streams)
+    events = _events(request, exchange, first, pieces, working, streams)
     return StreamingResponse(events, media_type="text/event-stream")
 
 
@@ -73,12 +80,14 @@ def _put(pieces: Pieces, index: int, piece: Piece) -> None:
 
 async def _events(
     request: Request,
+    exchange: Exchange,
     numbered: tuple[int, Piece] | None,
     pieces: Pieces,
     working: "asyncio.Future[Any]",
     streams: Streams,
 ) -> AsyncIterator[bytes]:
     """Yield the events of turns; their sampling ends when they are not read any more."""
+    is_complete = False
     try:
         while numbered is not None:
             index, piece = numbered
@@ -91,15 +100,20 @@ async def _events(
                 yield event
         for event in last_events(replies, streams.request, streams.head):
             yield event
+        is_complete = True
     except Refusal as refusal:
         yield error_event(refusal)
     finally:
         working.cancel()
+        if not is_complete:
+            exchange.keep()
 
 
-async def _turns(session: Session, samplings: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+async def _turns(
+    session: Session, exchange: Exchange, sampling: Sampling, readers: Sequence[OnPiece | None]
+) -> list[Any]:
     """Return the replies of turns that are sampled at the same time. Errors: Refusal, and all turns end."""
-    turns = [asyncio.ensure_future(_turn(session, sampling)) for sampling in samplings]
+    turns = [asyncio.ensure_future(_turn(session, exchange, sampling, on_piece)) for on_piece in readers]
     try:
         return await asyncio.gather(*turns)
     finally:
@@ -107,16 +121,18 @@ async def _turns(session: Session, samplings: Sequence[Callable[[], Awaitable[An
             turn.cancel()
 
 
-async def _turn(session: Session, sampling: Callable[[], Awaitable[Any]]) -> Any:
+async def _turn(session: Session, exchange: Exchange, sampling: Sampling, on_piece: OnPiece | None) -> Any:
     """Return the reply of a turn. Errors: Refusal."""
     try:
-        reply: Reply | TextReply = await sampling()
+        reply: Reply | TextReply = await exchange.reply(sampling, on_piece)
         session.last_reply = reply.answer
         return reply
     except (EpisodeFull, PromptTooLong) as error:
         raise Refusal(
             400, f"the episode can take no further turn: {error}", code="context_length_exceeded"
         ) from error
+    except TokenUnknown as error:
+        raise Refusal(400, str(error), parameter="prompt") from error
     except (SeamBroken, TemplateFailed) as error:
         raise Refusal(400, str(error), parameter="messages") from error
     except Exception as error:
@@ -132,7 +148,7 @@ async def _while_connected(request: Request, work: Awaitable[Any]) -> Any:
     leaving = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
+        if leaving.done():
             raise Refusal(499, "the client went away")
         return working.result()
     finally:

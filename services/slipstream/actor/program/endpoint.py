@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import uvicorn
@@ -21,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from slipstream.actor.program.answers import Streams, answered, streamed
+from slipstream.actor.program.exchange import Exchange
 from slipstream.actor.program.parameters import changed
 from slipstream.actor.program.refusal import Refusal
 from slipstream.actor.program.requests import ChatRequest, TextRequest, parse, read_body, tools_of
@@ -103,7 +105,8 @@ class Endpoint:
         return answer
 
     async def _chat(self, request: Request, session: Session) -> Response:
-        body = await self._body(request)
+        sent = await self._body(request)
+        body = read_body(sent)
         wanted = parse(ChatRequest, body)
         self._check_sampling(body, session)
         if session.chats is None:
@@ -111,35 +114,38 @@ class Endpoint:
                 400, "the policy's tokenizer has no chat template; use /completions, or set model.path"
             )
         messages = [message.message(position) for position, message in enumerate(wanted.messages)]
-        sampling = partial(
-            session.chats.complete, messages, tools_of(body, wanted), wanted.most, stop=wanted.stops
-        )
+        tools = tools_of(body, wanted)
+        sampling = partial(session.chats.complete, messages, tools, wanted.most, stop=wanted.stops)
+        exchange = Exchange(session.undelivered, _digest("chat", sent))
         if not wanted.stream:
-            replies = await answered(request, session, sampling, wanted.n)
+            replies = await answered(request, session, exchange, sampling, wanted.n)
             return JSONResponse(chat_completion(replies, wanted, self._spell))
         fields = head("chatcmpl", "chat.completion.chunk", wanted.model)
-        stream = partial(ChatStream, wanted, self._spell, session.chats.settled, head=fields)
+        settled = partial(session.chats.settled, tools=bool(tools))
+        stream = partial(ChatStream, wanted, self._spell, settled, head=fields)
         choices = [stream(index=index) for index in range(wanted.n)]
-        return await streamed(request, session, sampling, Streams(choices, wanted, fields))
+        return await streamed(request, session, exchange, sampling, Streams(choices, wanted, fields))
 
     async def _complete(self, request: Request, session: Session) -> Response:
-        body = await self._body(request)
+        sent = await self._body(request)
+        body = read_body(sent)
         wanted = parse(TextRequest, body)
         self._check_sampling(body, session)
         sampling = partial(session.texts.complete, wanted.text_or_ids(), wanted.max_tokens, stop=wanted.stops)
+        exchange = Exchange(session.undelivered, _digest("completions", sent))
         if not wanted.stream:
-            replies = await answered(request, session, sampling, wanted.n)
+            replies = await answered(request, session, exchange, sampling, wanted.n)
             return JSONResponse(text_completion(replies, wanted, self._spell))
         fields = head("cmpl", "text_completion", wanted.model)
         stream = partial(TextStream, wanted, self._spell, head=fields)
         choices = [stream(index=index) for index in range(wanted.n)]
-        return await streamed(request, session, sampling, Streams(choices, wanted, fields))
+        return await streamed(request, session, exchange, sampling, Streams(choices, wanted, fields))
 
     async def _models(self, request: Request, session: Session) -> Response:
         return JSONResponse(models(MODEL))
 
-    async def _body(self, request: Request) -> dict[str, Any]:
-        """Return the JSON of a request. Errors: Refusal for a body that is too long, too slow, or no JSON."""
+    async def _body(self, request: Request) -> bytes:
+        """Return the body of a request. Errors: Refusal for one that is too long or too slow."""
         body, size = bytearray(), 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -156,7 +162,7 @@ class Endpoint:
         if size > self._most_bytes:
             limit = f"{self._most_bytes // KIB} KiB (data.environment.request_kib)"
             raise Refusal(413, f"the body is over {limit}", code="request_too_large")
-        return read_body(bytes(body))
+        return bytes(body)
 
     def _check_sampling(self, body: dict[str, Any], session: Session) -> None:
         names = changed(body, temperature=self._temperature)
@@ -210,6 +216,11 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _digest(endpoint: str, body: bytes) -> bytes:
+    """Return bytes that are equal for equal requests."""
+    return sha256(endpoint.encode() + b" " + body).digest()
 
 
 def _refused(refusal: Refusal) -> Response:

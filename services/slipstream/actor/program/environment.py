@@ -52,10 +52,10 @@ class ProgramFailed(SlipstreamError):
 
 
 class Programs:
-    """Runs a program for each episode, and gives the rewards what it has left.
+    """Runs a program for each episode, and sets the answer and the rewards of the episode at its end.
 
-    Invariant: when an episode has ended, its key is worth nothing, its process group is dead, and its folder
-    is gone.
+    Invariant: when an episode has ended, its key is invalid, no process of its process group lives, and its
+    folder is removed.
     """
 
     def __init__(

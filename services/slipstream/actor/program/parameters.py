@@ -15,7 +15,7 @@ KNOWN: Final = frozenset(
         "stop",
     }
 )
-"""Parameters that the endpoint carries out, or refuses whatever the configuration says."""
+"""Parameters that the endpoint implements or always refuses, whatever `data.environment.sampling` is."""
 WITHOUT_MEANING: Final = frozenset(
     {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "seed"}
 )

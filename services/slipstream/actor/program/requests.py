@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from slipstream.actor.chat.messages import MOST_LEVELS, is_deep
 from slipstream.actor.chat.template import Message, ToolCall
 from slipstream.actor.program.refusal import Refusal
 
@@ -19,6 +20,14 @@ SYSTEM: Final = "system"
 
 class _Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, fields: Any) -> Any:
+        """Return the fields that are set: in OpenAI's API, null is the same as no value."""
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class Part(_Lenient):
@@ -152,7 +161,7 @@ class ChatRequest(_Request):
 
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
-"""A token id as messages carry it. An engine refuses those above its vocabulary."""
+"""A token id as messages carry it. TextConversations compares it with the vocabulary."""
 
 
 class TextRequest(_Request):
@@ -219,7 +228,10 @@ def parse(kind: type[R], body: Mapping[str, Any]) -> R:
 
 
 def tools_of(body: Mapping[str, Any], request: ChatRequest) -> tuple[dict[str, Any], ...]:
-    """Return the tools as the client wrote them; none if the request forbids calls."""
+    """Return the tools as the client wrote them; none if the request forbids calls. Errors: Refusal."""
+    if is_deep(body.get("tools"), MOST_LEVELS):
+        reason = f"tools: a schema is nested more than {MOST_LEVELS} levels deep"
+        raise Refusal(400, reason, parameter="tools")
     if request.tool_choice == "none" or not request.tools:
         return ()
     return tuple(body["tools"])

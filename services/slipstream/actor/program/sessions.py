@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from slipstream.actor.chat.conversation import Conversations
 from slipstream.actor.chat.template import ChatTemplate
 from slipstream.actor.environment import Episode
+from slipstream.actor.program.exchange import Undelivered
 from slipstream.actor.program.refusal import Refusal
 from slipstream.actor.program.text import TextConversations, Tokenizer
 
@@ -33,6 +34,7 @@ class Session:
         self.episode = episode
         self.texts = TextConversations(episode, tokens)
         self.chats = None if template is None else Conversations(episode, template)
+        self.undelivered = Undelivered()
         self.last_reply = ""
         """The text of the newest answer."""
         self.last_refusal = ""

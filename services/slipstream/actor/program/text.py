@@ -25,6 +25,14 @@ class Tokenizer(Protocol):
     def decode_with_special(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, with special tokens."""
 
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+
+
+class TokenUnknown(ValueError):
+    """A prompt has a token id that the vocabulary of the policy lacks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextReply:
@@ -60,7 +68,8 @@ class TextConversations:
 
     Invariant: a request whose prompt begins with a conversation and its answers continues it, without
     tokenising what was sampled again. All others begin a conversation, the second of two requests that
-    continue the same turn included.
+    continue the same turn included. A request without a turn leaves no trace: the same request, sent again,
+    finds the conversation as the first one did.
     """
 
     def __init__(self, episode: Episode, tokens: Tokenizer) -> None:
@@ -78,25 +87,61 @@ class TextConversations:
     ) -> TextReply:
         """Sample a turn after a prompt.
 
-        `stop`, `on_piece`: see Conversations. Errors: EpisodeFull, PromptTooLong, those of sampling.
+        `stop`, `on_piece`: see Conversations. Errors: EpisodeFull, PromptTooLong, TokenUnknown, those of
+        sampling.
         """
         reader = TurnReader(self._tokens.decode, stop=stop, on_piece=on_piece) if stop or on_piece else None
-        held = self._continued(prompt) or self._begun(prompt)
-        try:
-            turn = await self._episode.sample_in(held.segment, max_tokens, reader)
-        except BaseException:  # the client may go away, and its request come again
-            self._known.append(held)
-            raise
+        if not isinstance(prompt, str):
+            self._check(prompt)
+        earlier, rest = self._continued(prompt)
+        if earlier is None:
+            token_ids = self._encoded(prompt)
+            segment, turn = await self._begin(token_ids, max_tokens, reader)
+        else:
+            token_ids, segment = earlier.token_ids + rest, earlier.segment
+            turn = await self._continue(earlier, rest, max_tokens, reader)
         text = self._tokens.decode(turn.token_ids) if reader is None else reader.text
-        self._known.append(
-            _Known(
-                segment=held.segment,
-                token_ids=held.token_ids + turn.token_ids,
-                text=None if held.text is None else held.text + text,
-                ends=self._ends(turn, reader),
+        if segment.token_ids:
+            self._known.append(
+                _Known(
+                    segment=segment,
+                    token_ids=token_ids + turn.token_ids,
+                    text=prompt + text if isinstance(prompt, str) else None,
+                    ends=self._ends(turn, reader),
+                )
             )
-        )
-        return TextReply(text=text, turn=turn, prompt_tokens=len(held.token_ids))
+        return TextReply(text=text, turn=turn, prompt_tokens=len(token_ids))
+
+    async def _begin(
+        self, token_ids: tuple[int, ...], max_tokens: int | None, reader: TurnReader | None
+    ) -> tuple[Transcript, Turn]:
+        segment = self._episode.begin_segment(token_ids)
+        try:
+            return segment, await self._episode.sample_in(segment, max_tokens, reader)
+        finally:
+            if not segment.token_ids:
+                self._episode.discard_segment(segment)
+
+    async def _continue(
+        self, earlier: _Known, rest: tuple[int, ...], max_tokens: int | None, reader: TurnReader | None
+    ) -> Turn:
+        """Return the next turn. No other request continues the conversation at the same time."""
+        self._known = [each for each in self._known if each is not earlier]
+        try:
+            return await self._episode.sample_in(earlier.segment, max_tokens, reader, observation=rest)
+        except BaseException:
+            self._known.append(earlier)
+            raise
+
+    def _check(self, prompt: Sequence[int]) -> None:
+        """Errors: TokenUnknown."""
+        size = self._tokens.vocabulary
+        position = next((position for position, token in enumerate(prompt) if token >= size), None)
+        if position is not None:
+            raise TokenUnknown(
+                f"prompt: token {prompt[position]} at position {position} is not in the vocabulary, which "
+                f"has {size} tokens: 0 to {size - 1}"
+            )
 
     def _ends(self, turn: Turn, reader: TurnReader | None) -> tuple[str, ...]:
         if reader is not None and reader.stopped is not None:
@@ -105,19 +150,13 @@ class TextConversations:
         ended = turn.finish_reason is FinishReason.STOP
         return (self._tokens.decode_with_special(turn.token_ids[-1:]) if ended else "",)
 
-    def _continued(self, prompt: str | tuple[int, ...]) -> _Known | None:
-        """Return the longest conversation that the prompt continues, with the rest of the prompt appended.
+    def _continued(self, prompt: str | tuple[int, ...]) -> tuple[_Known | None, tuple[int, ...]]:
+        """Return the longest conversation that the prompt continues, and the tokens of the prompt after it.
 
-        It is no longer known then, so that no other request continues it at the same time.
+        None and no tokens if it continues none.
         """
         rests = [(held, rest) for held in self._known if (rest := self._rest(held, prompt)) is not None]
-        if not rests:
-            return None
-        held, rest = max(rests, key=lambda pair: len(pair[0].token_ids))
-        self._episode.observe_in(held.segment, rest)
-        self._known.remove(held)
-        text = prompt if isinstance(prompt, str) else None
-        return _Known(segment=held.segment, token_ids=held.token_ids + rest, text=text)
+        return max(rests, key=lambda pair: len(pair[0].token_ids), default=(None, ()))
 
     def _rest(self, held: _Known, prompt: str | tuple[int, ...]) -> tuple[int, ...] | None:
         """Return the tokens of a prompt after those of a conversation; None if it does not continue it."""
@@ -129,8 +168,8 @@ class TextConversations:
                 return self._tokens.encode_text(prompt.removeprefix(f"{held.text}{end}"))
         return None
 
-    def _begun(self, prompt: str | tuple[int, ...]) -> _Known:
-        text = prompt if isinstance(prompt, str) else None
-        if isinstance(prompt, str):
-            prompt = self._tokens.encode(Prompt(prompt_id="of the request", task="", answer="", text=prompt))
-        return _Known(segment=self._episode.begin_segment(prompt), token_ids=prompt, text=text)
+    def _encoded(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+        """Return the token ids of a prompt that begins a conversation."""
+        if not isinstance(prompt, str):
+            return prompt
+        return self._tokens.encode(Prompt(prompt_id="of the request", task="", answer="", text=prompt))

@@ -96,6 +96,7 @@ class ByteTokens:
 
     chat_template = ""
     ends = frozenset({256})
+    vocabulary = 257
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """See Tokenizer."""

@@ -13,6 +13,7 @@ from mcp_types import INVALID_PARAMS, CallToolResult, EmbeddedResource, TextCont
 from mcp_types import Tool as Listed
 
 from slipstream.actor.adapters.local_server import ServerFailed
+from slipstream.actor.chat.messages import is_deep
 from slipstream.actor.chat.template import Tool
 from slipstream.actor.chat.tools import EpisodeTool, Outcome, ToolUnusable
 from slipstream.actor.environment import Episode
@@ -119,7 +120,7 @@ def _part(part: Any) -> str:
 
 def unsendable(arguments: Mapping[str, Any]) -> str:
     """Return why arguments cannot be sent as JSON; empty if they can be."""
-    if _is_deep(arguments, MOST_DEPTH):
+    if is_deep(arguments, MOST_DEPTH):
         return f"they are nested more than {MOST_DEPTH} levels deep"
     try:
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
@@ -128,13 +129,6 @@ def unsendable(arguments: Mapping[str, Any]) -> str:
     except ValueError:
         return "NaN and Infinity are no numbers of JSON"
     return ""
-
-
-def _is_deep(value: Any, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    each = value.values() if isinstance(value, dict) else value
-    return not levels or any(_is_deep(inner, levels - 1) for inner in each)
 
 
 def schema_of(tool: Listed) -> Tool:

@@ -85,7 +85,7 @@ class Notebook:
         self._log = log
         self._earlier: list[str] = []
         self._digests: list[str | None] = []
-        """Of each earlier program, what it printed; None once a difference was reported."""
+        """A digest of the first output of each earlier program; None after a difference was reported."""
         self._one_at_a_time = asyncio.Lock()
 
     async def answer(self, arguments: Mapping[str, Any]) -> tuple[Outcome, str]:

@@ -77,6 +77,11 @@ class Runner:
     async def _answer(self, number: int, request: dict[str, Any]) -> None:
         try:
             self._say({"id": number, **await self._play(number, request)})
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._say({"id": number, "error": "CancelledError, and nobody had cancelled the episode"})
         except Exception as error:  # an environment may raise anything
             self._say({"id": number, "error": described(error)})
         finally:
