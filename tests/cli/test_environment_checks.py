@@ -257,7 +257,7 @@ def test_openenv_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_impossible_settings_of_openenv_are_errors(environment: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=r"data\.seeds\.environment\.openenv") as caught:
+    with pytest.raises(ConfigError, match=r"data\.environment") as caught:
         openenv(**environment)
     assert reason in str(caught.value)
 
