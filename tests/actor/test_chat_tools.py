@@ -96,6 +96,7 @@ async def test_the_policy_reads_the_tools_and_the_result_and_its_last_turn_is_th
         "tool_calls": 1.0,
         "failed_tool_calls": 0.0,
     }
+    assert {reward.name for reward in completion.rewards} == set(ChatToolsEnvironment.reward_names)
     trained = [each for each, on in zip(completion.token_ids, completion.mask, strict=True) if on]
     assert QWEN.decode_with_special(trained).endswith("</tool_call><|im_end|>It is 6.<|im_end|>")
     assert metric(metrics, "tool_calls_total", tool="calculate", outcome="ok") == 1

@@ -35,3 +35,16 @@ def test_every_kind_but_the_single_turn_bounds_its_episodes(kind: Any) -> None:
 
 def test_the_page_of_environments_has_every_kind() -> None:
     assert list(table(PAGE, "kind")) == [f"`{name_of(kind)}`" for kind in KINDS]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+def test_every_kind_states_the_names_of_its_rewards_and_the_page_lists_them(kind: Any) -> None:
+    assert "reward_names" in vars(kind), f"{kind.__name__} needs `reward_names`; None if they are not known"
+    names = kind.reward_names
+    assert kind.has_turns == (names != ())
+    _, cell, _ = table(PAGE, "kind")[f"`{name_of(kind)}`"]
+    if names is not None:
+        expected = ", ".join(f"`{name}`" for name in names) or "none"
+        assert cell == expected, (
+            f"the row `{name_of(kind)}` of docs/environments.md needs the rewards {expected}"
+        )

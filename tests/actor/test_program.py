@@ -16,6 +16,7 @@ from slipstream.actor.program.command import resolved
 from slipstream.actor.program.record import read_file
 from slipstream.actor.sampler import RolloutsLost
 from slipstream.config import ConfigError
+from slipstream.config.environments import ProgramEnvironment
 from slipstream.records import Prompt
 from slipstream.telemetry.metrics import Metrics
 
@@ -79,6 +80,7 @@ async def test_the_rewards_see_the_last_reply_and_the_exit_status(tmp_path: Path
     assert played.ending == "finished"
     assert played.completion.text == "5"
     assert rewards(played) == {"exit_status": 3.0, "succeeded": 0.0, "turns": 2.0}
+    assert rewards(played).keys() == set(ProgramEnvironment.reward_names)
     assert len(played.completion.segments) == 2
 
 

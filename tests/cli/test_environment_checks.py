@@ -229,6 +229,55 @@ def test_an_openenv_environment_gives_rewards_of_fixed_names() -> None:
     assert keys(openenv({"rewards": rewards, "evaluation": {"reward": "solved"}})) == ["rewards.0.name"]
 
 
+def played(environment: dict[str, Any], reward: str, **sections: Any) -> Any:
+    rewards = [{"name": "exact_match"}, {"name": reward, "kind": "environment"}]
+    return parse_config(
+        {"rewards": rewards, "data": {"kind": "addition", "environment": environment}, **sections}
+    )
+
+
+TOOL = {"kind": "chat_tools", "tools": [{"kind": "python"}]}
+PROGRAM = {"kind": "program", "command": ["agent"]}
+
+
+@pytest.mark.parametrize(
+    ("environment", "name", "remedy"),
+    [
+        (PROGRAM, "succeded", "did you mean `succeeded`? It gives exit_status, succeeded, turns"),
+        (PROGRAM, "solved", "it gives exit_status, succeeded, turns"),
+        (TOOL, "failed_calls", "did you mean `failed_tool_calls`? It gives tool_calls, failed_tool_calls"),
+    ],
+)
+def test_a_value_that_the_environment_does_not_give_is_refused(
+    environment: dict[str, Any], name: str, remedy: str
+) -> None:
+    (problem,) = [each for each in check_config(played(environment, name)) if each.severity == "error"]
+    reason = (
+        f"is {name!r}, and data.environment is `{environment['kind']}`, which gives no value of this name"
+    )
+    assert (problem.key, problem.reason, problem.remedy) == ("rewards.1.name", reason, remedy)
+
+
+def test_a_value_that_the_environment_gives_is_accepted() -> None:
+    assert keys(played(PROGRAM, "turns")) == keys(played(TOOL, "tool_calls")) == []
+
+
+def test_a_value_that_one_source_of_a_mixture_does_not_give_is_refused() -> None:
+    of = [
+        {"kind": "addition", "name": "a", "environment": PROGRAM},
+        {"kind": "addition", "environment": TOOL},
+    ]
+    config = played({}, "turns", data={"kind": "mixture", "of": of})
+    (problem,) = [each for each in check_config(config) if each.severity == "error"]
+    assert "data.of.1.environment (source addition) is `chat_tools`" in problem.reason
+    assert problem.remedy.endswith("; or name the sources with a turns in rewards.1.when.source")
+    of_one = {"name": "turn", "kind": "environment", "when": {"source": ["a"]}}
+    data = {"kind": "mixture", "of": of}
+    config = parse_config({"data": data, "rewards": [{"name": "exact_match"}, of_one]})
+    (problem,) = [each for each in check_config(config) if each.severity == "error"]
+    assert problem.remedy == "did you mean `turns`? It gives exit_status, succeeded, turns"
+
+
 def test_a_program_of_openenv_that_is_missing_is_named() -> None:
     (problem,) = check_environment(openenv(url=None, command=["no-such-program", "{port}"]))
     assert (problem.key, problem.reason) == (
@@ -257,7 +306,7 @@ def test_openenv_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_impossible_settings_of_openenv_are_errors(environment: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=r"data\.seeds\.environment\.openenv") as caught:
+    with pytest.raises(ConfigError, match=r"data\.environment") as caught:
         openenv(**environment)
     assert reason in str(caught.value)
 

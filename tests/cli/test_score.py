@@ -96,8 +96,8 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"rewards": []}, "which reward? --reward NAME"),
-        ({"rewards": ["exactmatch"]}, "got the kind 'exactmatch'"),
-        ({"rewards": ["judge"]}, "rewards.0.judge.url: Field required"),
+        ({"rewards": ["exactmatch"]}, "rewards.0.name: is 'exactmatch', which is no kind"),
+        ({"rewards": ["judge"]}, "rewards.0.url: is required, and missing"),
         ({"rewards": ["judge"]}, "--set rewards.0.KEY=VALUE gives the first its arguments"),
         ({"set": ["rewards.1.ignore_case=true"]}, "1 is no place in a list of 1"),
         ({"rewards": ["math", "math"]}, "`math` is configured twice"),

@@ -65,6 +65,41 @@ def test_a_program_that_does_not_end_is_killed_and_noted(
     assert note.reason == "the program did not end within 1 s of the trial, in which it had 0 turns"
 
 
+def test_the_program_of_each_source_runs_on_the_first_prompt_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = "open(os.environ['SLIPSTREAM_RUN_FOLDER'] + '/asked', 'a').write(question + '\\n')"
+    (tmp_path / "agent.py").write_text(f"{AGENT}\n{shown}")
+    monkeypatch.chdir(tmp_path)
+    program = {"kind": "program", "command": [sys.executable, "{run_folder}/agent.py"]}
+    of = [
+        {"kind": "addition"},
+        {"kind": "sort_digits", "environment": program},
+        {"kind": "addition", "digits": 1, "environment": {**program, "command": ["no-such-program"]}},
+    ]
+    config = parse_config({"data": {"kind": "mixture", "of": of}, "rewards": [{"name": "exact_match"}]})
+    note, problem = check_trial(config)
+    assert (note.key, note.severity) == ("data.of.1.environment.command", "note")
+    assert "the program had 2 turns" in note.reason
+    assert (problem.key, problem.severity) == ("data.of.2.environment.command", "error")
+    assert (tmp_path / "asked").read_text().startswith("sort ")
+
+
+def test_sources_that_share_a_program_try_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    monkeypatch.chdir(tmp_path)
+    program = {"kind": "program", "command": [sys.executable, "{run_folder}/agent.py"]}
+    data = {"kind": "mixture", "environment": program, "of": [{"kind": "addition"}, {"kind": "sort_digits"}]}
+    (note,) = check_trial(parse_config({"data": data, "rewards": [{"name": "exact_match"}]}))
+    assert (note.key, note.severity) == ("data.environment.command", "note")
+
+
+def test_a_run_without_programs_has_nothing_to_try() -> None:
+    data = {"kind": "mixture", "of": [{"kind": "addition"}, {"kind": "sort_digits"}]}
+    (note,) = check_trial(parse_config({"data": data}))
+    assert note.reason == "is `single_turn`, and --try runs programs only"
+
+
 def test_validate_runs_no_program_unless_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

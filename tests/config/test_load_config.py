@@ -74,8 +74,8 @@ def test_a_key_of_the_same_section_is_suggested_before_an_equal_one_of_another()
         ({"rewards": {"name": "math"}}, "rewards: needs a list, as [a, b] or a line `- …` for each entry"),
         (
             {"learner": {"lora": {"target_modules": "q_proj"}}},
-            "  learner.lora.target_modules: needs a list, as [a, b] or a line `- …` for each entry, not "
-            '"q_proj"',
+            "  learner.lora.target_modules: Input should be 'all-linear' (got 'q_proj'), or needs a list, as "
+            '[a, b] or a line `- …` for each entry, not "q_proj"',
         ),
     ],
 )
@@ -85,8 +85,89 @@ def test_a_value_of_the_wrong_shape_is_answered_with_the_one_that_is_needed(
     assert meant in error_of(tree)
 
 
-def test_a_key_like_none_is_answered_with_no_other() -> None:
-    assert error_of({"qwertyuiop": 1}).endswith("qwertyuiop: unknown key")
+def test_a_key_like_none_is_answered_with_the_keys_that_there_are() -> None:
+    assert "qwertyuiop: unknown key; the keys of the file are actor, algorithm, " in error_of(
+        {"qwertyuiop": 1}
+    )
+    message = error_of({"learner": {"qwertyuiop": 1}})
+    assert message.endswith("unknown key; docs/configuration.md lists the keys of `learner`")
+
+
+def tools(*of: dict[str, object]) -> dict[str, object]:
+    return {"data": {"kind": "addition", "environment": {"kind": "chat_tools", "tools": list(of)}}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "line"),
+    [
+        (
+            tools({"kind": "function", "functon": "a:b"}),
+            "data.environment.tools.0.functon: unknown key; did you mean `function`?",
+        ),
+        (
+            tools({"kind": "python"}, {"kind": "pyton"}),
+            "data.environment.tools.1.kind: is 'pyton', which is no kind; did you mean `python`? The kinds "
+            "are function, python, mcp",
+        ),
+        (
+            tools({"function": "a:b"}),
+            "data.environment.tools.0: needs `kind` to say which one it is; set `kind` to one of function, "
+            "python, mcp",
+        ),
+        (
+            tools({"knd": "python"}),
+            "data.environment.tools.0.knd: unknown key; did you mean `kind`? It is one of function, "
+            "python, mcp",
+        ),
+        (
+            {"data": {"kind": "addition", "environment": {"kind": "program"}}},
+            "data.environment.command: is required, and missing; add it",
+        ),
+        (
+            {"data": {"kind": "mixture", "of": [{"kind": "addition", "digit": 1}, {"kind": "countdown"}]}},
+            "data.of.0.digit: unknown key; did you mean `digits`?",
+        ),
+        (
+            {"data": {"kind": "mixture", "of": [{"kind": "addition", "length": 1}, {"kind": "countdown"}]}},
+            "data.of.0.length: unknown key; only the kind `sort_digits` has it; the keys of `addition` are "
+            "kind, digits, environment, evaluation_reward, name, share",
+        ),
+        (
+            {"data": {"kind": "judging", "of": {"kind": "addition", "digits": 99}}},
+            "data.of.digits: Input should be less than or equal to 12 (got 99)",
+        ),
+        (
+            {"data": {"kind": "judging", "of": {"kind": "countdown"}}},
+            "data.of.kind: is 'countdown', which is no kind; set `kind` to one of addition, sort_digits",
+        ),
+        ({"data": {"kind": "file", "pth": "rows.jsonl"}}, "data.pth: unknown key; did you mean `path`?"),
+        (
+            {"algorithm": {"correction": {"kind": "tis", "clp": 3}}},
+            "algorithm.correction.clp: unknown key; did you mean `cap`?",
+        ),
+        (
+            {"algorithm": {"correction": [{"kind": "tiss"}]}},
+            "algorithm.correction.0.kind: is 'tiss', which is no kind; did you mean `tis`? The kinds are ",
+        ),
+        (
+            {"rollout": {"vllm": {"limit_mm_per_prompt": {"image": "one"}}}},
+            "rollout.vllm.limit_mm_per_prompt.image: ",
+        ),
+        (
+            {"stages": [{"name": "a", "kind": "supervise"}]},
+            "stages.0.kind: is 'supervise', which is no kind; did you mean `supervised`? The kinds are rl, ",
+        ),
+    ],
+)
+def test_one_slip_is_one_line_with_the_key_as_it_is_written(tree: dict[str, object], line: str) -> None:
+    (problem,) = error_of(tree).splitlines()[1:]
+    assert problem.strip().startswith(line)
+
+
+def test_two_slips_in_a_section_are_two_lines() -> None:
+    section = tools({"kind": "function", "functon": "a:b", "secnds": 1})
+    keys = [line.strip().partition(":")[0] for line in error_of(section).splitlines()[1:]]
+    assert keys == ["data.environment.tools.0.functon", "data.environment.tools.0.secnds"]
 
 
 def test_every_key_is_found_in_its_section_and_suggested_there() -> None:

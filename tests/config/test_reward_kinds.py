@@ -75,7 +75,13 @@ def test_the_chart_lists_the_kinds_that_need_something_of_a_pod() -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_page_of_rewards_gives_the_range_of_the_scores(kind: str) -> None:
     page = (ROOT / "docs/rewards.md").read_text(encoding="utf-8")
-    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{kind}` |")]
-    span = row.split(" | ")[2]
-    start = {"binary": "0, 1", "share": "0 to 1", "penalty": "-1 to 0", "any": "any"}
-    assert span.startswith(start[KINDS[kind].facts.scores]), row
+    scores = KINDS[kind].facts.scores
+    start = {"binary": "0, 1", "share": "0 to 1", "penalty": "-1 to 0", "any": "any"}[scores]
+    expected = (
+        f"docs/rewards.md needs one row `| `{kind}` | what it scores | {start} | its arguments | source and "
+        f"limits |` in the table of kinds, at any place; the range of a reward of `{scores}` scores begins "
+        f"with `{start}`"
+    )
+    rows = [line for line in page.splitlines() if line.startswith(f"| `{kind}` |")]
+    assert len(rows) == 1, expected
+    assert rows[0].split(" | ")[2].startswith(start), expected

@@ -41,12 +41,28 @@ def test_rewards_read_back_equal(dump: object) -> None:
 @pytest.mark.parametrize(
     ("tree", "reason"),
     [
-        ({"name": "exact_mach"}, "did you mean 'exact_match'?"),
-        ({"name": "tags", "kind": "formt"}, "did you mean 'format'?"),
-        ({"weight": 1}, "needs `kind`"),
-        ("exact_match", "needs `kind`"),
-        ({"kind": "exact_match"}, "name: Field required"),
+        (
+            {"name": "exact_mach"},
+            "rewards.1.name: is 'exact_mach', which is no kind, and there is no `kind`; did you mean "
+            "`exact_match`? The kinds are exact_match, format, ",
+        ),
+        (
+            {"name": "tags", "kind": "formt"},
+            "rewards.1.kind: is 'formt', which is no kind; did you mean `format`?",
+        ),
+        ({"weight": 1}, "needs `kind` to say which one it is; set `kind` to one of exact_match, "),
+        (
+            {"nam": "exact_match"},
+            "rewards.1.nam: unknown key; did you mean `name`? It is one of exact_match, ",
+        ),
+        ("exact_match", 'needs a section of keys with `kind`, not "exact_match"; set `kind` to one of '),
+        ({"kind": "exact_match"}, "name: is required, and missing; add it"),
         ({"name": "format"}, "pattern: Field required"),
+        (
+            {"name": "exact_match", "when": {"source": []}},
+            "rewards.1.when.source: names no source, so the reward would score nothing; name the sources "
+            "that it scores, or leave `when` out",
+        ),
         ({"name": "format", "patern": "x", "pattern": "x"}, "patern: unknown key; did you mean `pattern`?"),
         ({"name": "exact_match", "pattern": "x"}, "pattern: unknown key"),
         ({"name": "Tags", "kind": "exact_match"}, "name: String should match pattern"),

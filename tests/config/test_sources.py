@@ -117,6 +117,12 @@ def test_keys_of_a_source_are_refused_where_they_mean_nothing(data: dict[str, An
             "has 'chess', and the sources of data.of are sums, game; name one of them",
         ),
         (
+            mixed(rewards=[{"name": "exact_match", "when": {"source": ["sum"]}}, REWARDS[1]]),
+            "rewards.0.when.source",
+            "has 'sum', and the sources of data.of are sums, game; did you mean `sums`? Else name one of "
+            "them, or give a source this `name`",
+        ),
+        (
             mixed(rewards=[REWARDS[1], {"name": "exact_match", "weight": 0.0}]),
             "data.of.0",
             "no reward with a weight other than 0 applies to the source sums, so there is nothing to learn "
@@ -158,7 +164,16 @@ def test_keys_of_a_source_are_refused_where_they_mean_nothing(data: dict[str, An
             "is set, and every source of the mixture has an environment of its own; leave it out",
         ),
     ],
-    ids=["unknown", "unrewarded", "accuracy", "own accuracy", "single turn", "no mixture", "unused"],
+    ids=[
+        "unknown",
+        "misspelled",
+        "unrewarded",
+        "accuracy",
+        "own accuracy",
+        "single turn",
+        "no mixture",
+        "unused",
+    ],
 )
 def test_what_cannot_work_is_refused_with_the_key_and_the_remedy(
     config: RunConfig, key: str, reason: str
@@ -166,6 +181,25 @@ def test_what_cannot_work_is_refused_with_the_key_and_the_remedy(
     first, *_ = errors(config)
     assert first[0] == key
     assert reason in first[1]
+
+
+def test_a_misspelled_source_is_one_problem() -> None:
+    rewards = [{"name": "exact_match", "when": {"source": ["sum"]}}, REWARDS[1]]
+    assert [key for key, _ in errors(mixed(rewards=rewards))] == ["rewards.0.when.source"]
+
+
+def test_the_slowest_environment_of_all_sources_is_in_the_time_of_a_group() -> None:
+    of = (
+        {**PLAYED, "environment": {**GAME, "seconds": 500}},
+        {**SUMS, "environment": {**GAME, "seconds": 100}},
+    )
+    rollout = {"engine": "vllm", "group_timeout_seconds": 400, "max_new_tokens": 16}
+    notes = [p for p in check_config(mixed(*of, rollout=rollout)) if p.key == "rollout.group_timeout_seconds"]
+    assert ["500 s beside sampling (data.of.0.environment.seconds)" in note.reason for note in notes] == [
+        True
+    ]
+    enough = mixed(*of, rollout={**rollout, "group_timeout_seconds": 501})
+    assert "rollout.group_timeout_seconds" not in [p.key for p in check_config(enough)]
 
 
 def test_a_default_name_outside_of_a_mixture_is_no_condition() -> None:

@@ -117,15 +117,18 @@ def test_folders_count_from_one() -> None:
 @pytest.mark.parametrize(
     ("tree", "says"),
     [
-        (stages({"kind": "sft"}), "stages.0: got the kind 'sft', needs `kind`, one of 'rl', 'supervised'"),
+        (
+            stages({"kind": "sft"}),
+            "stages.0.kind: is 'sft', which is no kind; set `kind` to one of rl, supervised",
+        ),
         (
             {"stages": [{"name": "a", "kind": "rl"}, {"name": "a", "kind": "rl"}]},
             "stages[1] has the name `a`, which stages[0] has",
         ),
-        (stages({"kind": "distillation"}), "stages.0.distillation.teacher: Field required"),
+        (stages({"kind": "distillation"}), "stages.0.teacher: is required, and missing"),
         (
             stages({"kind": "rl", "epoch": 2}),
-            "stages.0.rl.epoch: unknown key; did you mean `learner.epochs`?",
+            "stages.0.epoch: unknown key; did you mean `learner.epochs`?",
         ),
         (stages({**JUDGED, "judge_prompt": "is {answer} right?"}), "judge_prompt needs {prompt}"),
         (
@@ -135,16 +138,19 @@ def test_folders_count_from_one() -> None:
         (stages({"kind": "rejection_sampling", "keep": "best"}), "keep_per_prompt does not say how many"),
         (stages({"kind": "rejection_sampling", "least_reward": None}), "nothing is selected by reward"),
         (stages({**JUDGED, "judge_answers": ["y", "y"]}), "judge_answers are equal"),
-        (stages({"kind": "preference", "beta": 0}), "stages.0.preference.beta"),
+        (stages({"kind": "preference", "beta": 0}), "stages.0.beta"),
         *(
             (stages({"kind": "rejection_sampling", "mix": {**MIX, "share": share}}), "mix.share")
             for share in (0, 1, -0.5, "half")
         ),
-        (stages({"kind": "rejection_sampling", "mix": {"share": 0.5}}), "mix.data: Field required"),
+        (
+            stages({"kind": "rejection_sampling", "mix": {"share": 0.5}}),
+            "stages.0.mix.data: is required, and missing",
+        ),
         (stages({"kind": "preference", "mix": {**MIX, "share": 0.5}}), "mix: unknown key"),
         (stages({"kind": "supervised", "mix": {**MIX, "share": 0.5}}), "mix: unknown key"),
-        (stages({"kind": "preference", "least_distance": 1.2}), "stages.0.preference.least_distance"),
-        (stages({"kind": "preference", "least_distance": -0.1}), "stages.0.preference.least_distance"),
+        (stages({"kind": "preference", "least_distance": 1.2}), "stages.0.least_distance"),
+        (stages({"kind": "preference", "least_distance": -0.1}), "stages.0.least_distance"),
         (
             stages({"kind": "preference", "ranked_by": "demonstrations", "least_distance": 0}),
             "least_distance is 0, which has no effect with ranked_by `demonstrations`",

@@ -17,6 +17,7 @@ FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 GENERATED = {"v1", "node_modules", "__pycache__", "build"}
 LOCALS = {"asked", "found", "given", "here", "known", "said", "whole"}
 """Names of variables that do not say what the variable holds."""
+NAME_IT = "rename the variable after what it holds, such as `names` or `reward`"
 METAPHORS = {
     *("dealer", "entrance", "leash", "meeting", "relay", "room", "siege", "surroundings", "tether", "wall"),
     *("walls", "warden", "give_back", "hand_back", "put_back", "look_ahead", "unless_it_fails"),
@@ -69,7 +70,8 @@ def hanging_comments(path: Path) -> list[str]:
 
 
 def test_no_comment_begins_with_a_relative_pronoun() -> None:
-    assert [comment for path in files() for comment in hanging_comments(path)] == []
+    hanging = [comment for path in files() for comment in hanging_comments(path)]
+    assert hanging == [], "begin the comment with the noun that the pronoun stands for"
 
 
 def docstrings(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -90,7 +92,9 @@ def test_no_docstring_begins_with_a_pronoun_whose_noun_is_elsewhere() -> None:
     hanging = {
         str(path.relative_to(ROOT)): hanging_docstrings(path.read_text(encoding="utf-8")) for path in files()
     }
-    assert {path: lines for path, lines in hanging.items() if lines} == {}
+    assert {path: lines for path, lines in hanging.items() if lines} == {}, (
+        "begin the docstring with the noun that the pronoun stands for"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,7 @@ def test_no_module_class_or_function_is_named_by_a_metaphor() -> None:
         for name in (path.stem, *definitions(ast.parse(path.read_text(encoding="utf-8"))))
         if METAPHORS & words(name)
     }
-    assert sorted(named) == []
+    assert sorted(named) == [], "rename it after what it does, in the words of the field"
 
 
 def vague_variables(folder: Path) -> list[str]:
@@ -124,19 +128,19 @@ def vague_variables(folder: Path) -> list[str]:
 
 def test_a_variable_of_the_sources_is_named_after_what_it_holds() -> None:
     vague = vague_variables(PACKAGE)
-    assert vague == []
+    assert vague == [], NAME_IT
 
 
 @pytest.mark.parametrize("tree", ["tests", "benchmarks", "deploy", "docker", "docs"])
 def test_a_variable_of_other_code_is_named_after_what_it_holds(tree: str) -> None:
     vague = vague_variables(ROOT / tree)
-    assert vague == []
+    assert vague == [], NAME_IT
 
 
 def test_no_module_of_the_top_hides_one_of_the_standard_library() -> None:
     """A Python that is started in services/slipstream imports the modules of that folder first."""
     modules = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert modules & sys.stdlib_module_names == set()
+    assert modules & sys.stdlib_module_names == set(), "rename the module"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -139,11 +140,17 @@ def test_demonstrations_apart_from_answers_are_learned_and_no_accuracy_is_report
     assert tokens.decode(generated.tolist()) == "77777"
 
 
+@pytest.mark.parametrize("mixed", [False, True])
 def test_no_accuracy_is_measured_without_the_turns_of_an_environment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mixed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environment = {"kind": "custom", "function": "examples.guess_number:GuessNumber"}
-    data = {"kind": "addition", "digits": 1, "environment": environment}
+    data: dict[str, Any] = {"kind": "addition", "digits": 1, "environment": environment}
+    if mixed:
+        data = {
+            "kind": "mixture",
+            "of": [data, {**data, "environment": {"kind": "custom", "function": "a:B"}}],
+        }
     assert warm_up(tmp_path, data=data, rewards=[{"name": "solved", "kind": "environment"}]) == 0
     *rows, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert last == {"done": True, "accuracy": None}

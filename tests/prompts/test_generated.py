@@ -3,43 +3,48 @@
 import re
 import subprocess
 import sys
+from itertools import product
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 from slipstream.answers.arithmetic import check_countdown
-from slipstream.config.data import AdditionData, CountdownData, DataConfig, SortDigitsData
+from slipstream.config.data import AdditionData, CountdownData, GeneratedData, GeneratedTask
 from slipstream.prompts import PromptSource, make_source
 from slipstream.prompts.addition import Addition
 from slipstream.prompts.countdown import Countdown
 from slipstream.prompts.generated import HELD_OUT_LIMIT, GeneratedSource, Puzzle
 from slipstream.prompts.sort_digits import SortDigits
+from slipstream.records import Prompt
 
-SMALLEST: list[DataConfig] = [
-    AdditionData(digits=1),
-    CountdownData(numbers=2, largest=2),
-    CountdownData(numbers=6, largest=2),
-    SortDigitsData(length=2),
-]
-ALL: list[DataConfig] = [
-    *SMALLEST,
-    AdditionData(),
-    AdditionData(digits=12),
-    CountdownData(),
-    CountdownData(numbers=6, largest=99),
-    SortDigitsData(),
-    SortDigitsData(length=32),
-]
+TASKS: tuple[type[GeneratedTask], ...] = get_args(GeneratedTask)
+
+
+def ends(field: FieldInfo) -> list[Any]:
+    """Return the least and the most that a key may be, as its Field says; else its default."""
+    bounds = [getattr(part, end) for part in field.metadata for end in ("ge", "le") if hasattr(part, end)]
+    return bounds or [field.get_default(call_default_factory=True)]
+
+
+def forms(task: type[GeneratedTask]) -> list[GeneratedTask]:
+    """Return a task with its defaults, and with each of its keys at the least and at the most."""
+    own = {key: field for key, field in task.model_fields.items() if key not in GeneratedData.model_fields}
+    values = product(*map(ends, own.values()))
+    return [task(), *(task(**dict(zip(own, each, strict=True))) for each in values)]
+
+
+ALL: list[GeneratedTask] = [form for task in TASKS for form in forms(task)]
 
 
 def texts(source: PromptSource, count: int) -> list[str]:
     return [source.training(i).text for i in range(count)] + [source.held_out(i).text for i in range(count)]
 
 
-def same_puzzle(text: str) -> tuple[str, ...]:
-    """Return the target of a countdown and the sorted numbers of a prompt, equal for any order of them."""
-    target, _, rest = text.rpartition("from")
-    return (target, *sorted(re.findall(r"[0-9]+", rest)))
+def same_puzzle(prompt: Prompt) -> tuple[str, ...]:
+    """Return the answer and the sorted numbers of a prompt, which are equal for any order of the numbers."""
+    return (prompt.answer, *sorted(re.findall(r"[0-9]+", prompt.text)))
 
 
 def test_an_addition_of_two_digits_reads_as_documented() -> None:
@@ -87,12 +92,28 @@ def test_some_countdown_demonstrations_have_divisions_and_parentheses() -> None:
 
 
 @pytest.mark.parametrize("data", ALL, ids=repr)
-def test_no_held_out_puzzle_is_ever_trained_on_in_any_order_of_its_numbers(data: DataConfig) -> None:
-    source = make_source(data, seed=3)
-    held_out = {same_puzzle(source.held_out(i).text) for i in range(1000)}
-    other_seed = make_source(data, seed=4)
-    trained = {same_puzzle(s.training(i).text) for s in (source, other_seed) for i in range(2000)}
-    assert held_out.isdisjoint(trained)
+def test_no_held_out_puzzle_is_ever_trained_on_in_any_order_of_its_numbers(data: GeneratedTask) -> None:
+    source, other_seed = make_source(data, seed=3), make_source(data, seed=4)
+    trained = {
+        same_puzzle(s.training(i)): s.training(i).text for s in (source, other_seed) for i in range(2000)
+    }
+    held_out = (source.held_out(i) for i in range(1000))
+    revealed = {
+        prompt.text: trained[same_puzzle(prompt)] for prompt in held_out if same_puzzle(prompt) in trained
+    }
+    assert revealed == {}, (
+        "these held-out prompts have the numbers and the answer of a training prompt, in another order: give "
+        "such puzzles the same `canonical`, for example the answer and the sorted numbers"
+    )
+
+
+@pytest.mark.parametrize("data", [data for data in ALL if data.distinct_prompts <= 200], ids=repr)
+def test_a_small_task_has_the_declared_number_of_prompts(data: GeneratedTask) -> None:
+    source = make_source(data, seed=0)
+    assert source.held_out_size is not None
+    held_out = {source.held_out(i).text for i in range(source.held_out_size)}
+    prompts = held_out | {source.training(i).text for i in range(5000)}
+    assert data.distinct_prompts <= len(prompts) <= 100 * data.distinct_prompts
 
 
 def test_both_orders_of_a_sum_are_on_the_same_side() -> None:
@@ -103,7 +124,7 @@ def test_both_orders_of_a_sum_are_on_the_same_side() -> None:
 
 
 @pytest.mark.parametrize("data", ALL, ids=repr)
-def test_held_out_prompts_are_distinct_up_to_their_number_and_then_repeat(data: DataConfig) -> None:
+def test_held_out_prompts_are_distinct_up_to_their_number_and_then_repeat(data: GeneratedTask) -> None:
     source = make_source(data, seed=0)
     last = source.held_out(5000)
     size = source.held_out_size
@@ -123,7 +144,7 @@ def test_two_digit_addition_holds_out_about_a_tenth_of_its_8100_prompts() -> Non
 
 
 @pytest.mark.parametrize("data", ALL, ids=repr)
-def test_a_prompt_depends_on_its_index_and_not_on_earlier_calls(data: DataConfig) -> None:
+def test_a_prompt_depends_on_its_index_and_not_on_earlier_calls(data: GeneratedTask) -> None:
     first, second = make_source(data, seed=7), make_source(data, seed=7)
     assert second.held_out_size is not None
     backwards = [second.held_out(i) for i in reversed(range(50))]
@@ -137,7 +158,7 @@ def test_another_seed_gives_other_prompts() -> None:
 
 
 @pytest.mark.parametrize("data", ALL, ids=repr)
-def test_prompts_are_printable_ascii(data: DataConfig) -> None:
+def test_prompts_are_printable_ascii(data: GeneratedTask) -> None:
     source = make_source(data, seed=0)
     for index in range(100):
         prompt, answer = source.demonstration(index)
@@ -146,9 +167,10 @@ def test_prompts_are_printable_ascii(data: DataConfig) -> None:
 
 def test_other_processes_with_other_hash_seeds_give_the_same_prompts() -> None:
     program = (
-        "from slipstream.config.data import *; from slipstream.prompts import make_source\n"
-        "for data in (AdditionData(), CountdownData(), SortDigitsData()):\n"
-        "    source = make_source(data, seed=11)\n"
+        "from typing import get_args\n"
+        "from slipstream.config.data import GeneratedTask; from slipstream.prompts import make_source\n"
+        "for task in get_args(GeneratedTask):\n"
+        "    source = make_source(task(), seed=11)\n"
         "    print([(source.training(i), source.held_out(i), source.demonstration(i)) for i in range(20)])"
     )
     outputs = {

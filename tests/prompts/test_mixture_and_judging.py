@@ -89,7 +89,7 @@ def test_held_out_prompts_have_the_shares_and_end_before_a_source_repeats() -> N
 
 @pytest.mark.parametrize("of", [[ADDITION], [{"kind": "mixture", "of": [ADDITION, SORTING]}, ADDITION]])
 def test_a_mixture_of_one_task_or_of_mixtures_is_an_error(of: list[object]) -> None:
-    with pytest.raises(ConfigError, match=r"data\.mixture\.of"):
+    with pytest.raises(ConfigError, match=r"data\.of"):
         parse_config({"data": {"kind": "mixture", "of": of}})
 
 

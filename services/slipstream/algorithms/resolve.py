@@ -104,10 +104,15 @@ def with_kind(spec: Any) -> Any:
 
 def nearest(name: object, names: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" for the name that is spelt most like it, or an empty text."""
+    best = nearest_name(name, names)
+    return f" (did you mean {best!r}?)" if best else ""
+
+
+def nearest_name(name: object, names: Iterable[str]) -> str:
+    """Return the name that is spelt most like it; empty if none is."""
     similar = difflib.get_close_matches(str(name), tuple(names), n=3)
     # of similar names, the one with the same letters is likelier: swapping two letters is a common slip
-    best = max(similar, key=lambda other: sorted(other) == sorted(str(name)), default="")
-    return f" (did you mean {best!r}?)" if best else ""
+    return max(similar, key=lambda other: sorted(other) == sorted(str(name)), default="")
 
 
 def _objective(spec: Mapping[str, Any], preset: Preset | None) -> Objective:

@@ -87,7 +87,7 @@ def prompt_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Pro
 def validate_command(config: RunConfig, source: str, *, tries: bool = False) -> int:
     """Print the derived numbers, the algorithm and the notes. Errors: UsageError with every problem.
 
-    `tries`: run the program of an environment `program` once.
+    `tries`: run the program of each environment `program` once.
     """
     notes = require_valid(config, source, gpus="note")
     if tries:

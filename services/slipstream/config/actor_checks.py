@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from slipstream.config.environments import SingleTurnEnvironment
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
+from slipstream.config.sources import Source, sources
 
 CHUNKS_OF_SILENCE = 2
 """Least number of a rollout's message intervals in `actor.silence_seconds`."""
@@ -52,13 +53,17 @@ def _admission(config: RunConfig) -> Iterator[Problem]:
 
 
 def _group_time(config: RunConfig) -> Iterator[Problem]:
-    """Compare the time that a group has with the time that its longest answer takes in a busy engine."""
-    rollout, environment = config.rollout, config.data.environment
-    beside = 0.0 if isinstance(environment, SingleTurnEnvironment) else environment.seconds
+    """Compare the time that a group has with the time that its longest answer takes in a busy engine.
+
+    The answer is one of the source whose environment may take the longest.
+    """
+    rollout = config.rollout
+    slowest = max(sources(config), key=_seconds_beside_sampling)
+    beside = _seconds_beside_sampling(slowest)
     needed = rollout.max_new_tokens / BUSY_TOKENS_PER_SECOND + beside
     if rollout.engine == "emulated" or needed <= rollout.group_timeout_seconds:
         return
-    tools = f" and {beside:g} s beside sampling (data.environment.seconds)" if beside else ""
+    tools = f" and {beside:g} s beside sampling ({slowest.environment_key}.seconds)" if beside else ""
     yield Problem(
         key="rollout.group_timeout_seconds",
         reason=f"is {rollout.group_timeout_seconds:g} s, and an answer of {rollout.max_new_tokens:,} tokens "
@@ -68,6 +73,11 @@ def _group_time(config: RunConfig) -> Iterator[Problem]:
         remedy=f"set it to {math.ceil(needed)} or more, or lower rollout.max_new_tokens",
         severity="note",
     )
+
+
+def _seconds_beside_sampling(source: Source) -> float:
+    environment = source.environment
+    return 0.0 if isinstance(environment, SingleTurnEnvironment) else environment.seconds
 
 
 def _silence(config: RunConfig) -> Iterator[Problem]:

@@ -1,9 +1,12 @@
 """The data section of a run's configuration."""
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Set
-from typing import Annotated, Any, Final, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -59,18 +62,38 @@ class _Source(_Data):
     `evaluation.reward`."""
 
 
-class AdditionData(_Source):
+class GeneratedData(_Source, ABC):
+    """The facts of a task whose puzzles are generated, for code that treats some tasks differently."""
+
+    one_answer: ClassVar[bool]
+    """Whether each prompt has one right answer, so that any other answer is wrong."""
+
+    @property
+    @abstractmethod
+    def distinct_prompts(self) -> int:
+        """Number of distinct prompts; a lower bound where they are hard to count."""
+
+
+class AdditionData(GeneratedData):
     """`12+34=` → `46`, both numbers with exactly `digits` digits."""
 
+    one_answer = True
     kind: Literal["addition"] = "addition"
     """Name of the task."""
     digits: int = Field(2, ge=1, le=12)
     """Digits of each number."""
 
+    @property
+    def distinct_prompts(self) -> int:
+        """Number of ordered pairs of numbers."""
+        numbers = 10 if self.digits == 1 else 9 * 10 ** (self.digits - 1)
+        return int(numbers**2)
 
-class CountdownData(_Source):
+
+class CountdownData(GeneratedData):
     """`24 from 3 8 1:` → `3*8*1`: reach a target with + - * / and each number at most once."""
 
+    one_answer = False
     kind: Literal["countdown"] = "countdown"
     """Name of the task."""
     numbers: int = Field(3, ge=2, le=6)
@@ -78,14 +101,33 @@ class CountdownData(_Source):
     largest: int = Field(9, ge=2, le=99)
     """Largest number that a prompt gives."""
 
+    @property
+    def distinct_prompts(self) -> int:
+        """Number of sequences of numbers; most have several targets."""
+        return int(self.largest**self.numbers)
 
-class SortDigitsData(_Source):
+
+class SortDigitsData(GeneratedData):
     """`sort 5 3 9 1:` → `1359`."""
 
+    one_answer = True
     kind: Literal["sort_digits"] = "sort_digits"
     """Name of the task."""
     length: int = Field(4, ge=2, le=32)
     """How many digits a prompt has."""
+
+    @property
+    def distinct_prompts(self) -> int:
+        """Number of sequences of digits."""
+        return int(10**self.length)
+
+
+GeneratedTask = AdditionData | CountdownData | SortDigitsData
+"""The tasks whose puzzles are generated."""
+if TYPE_CHECKING:
+    OneAnswerTask = GeneratedTask
+else:
+    OneAnswerTask = reduce(or_, (task for task in get_args(GeneratedTask) if task.one_answer))
 
 
 class Columns(_Source):
@@ -179,7 +221,7 @@ class JudgingData(_Source):
 
     kind: Literal["judging"] = "judging"
     """Name of the task."""
-    of: Annotated[AdditionData | SortDigitsData, Field(discriminator="kind")]
+    of: Annotated[OneAnswerTask, Field(discriminator="kind")]
     """The task of the answers; each of its prompts has a single right answer."""
     prompt: str = "{prompt}{answer}?"
     """Text that asks for the judgement, with {prompt} and {answer} in it."""
@@ -197,16 +239,7 @@ class JudgingData(_Source):
         return self
 
 
-TaskData = (
-    AdditionData
-    | CountdownData
-    | SortDigitsData
-    | JudgingData
-    | FileData
-    | HubData
-    | ReasoningGymData
-    | SeedsData
-)
+TaskData = GeneratedTask | JudgingData | FileData | HubData | ReasoningGymData | SeedsData
 
 
 class MixtureData(_Data):

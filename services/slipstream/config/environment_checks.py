@@ -1,11 +1,11 @@
 """Checks of an environment against the rest of a run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from slipstream.algorithms.resolve import nearest_name
 from slipstream.config.data import SeedsData, parts
 from slipstream.config.environments import SingleTurnEnvironment
-from slipstream.config.openenv import VALUES, OpenEnvEnvironment
 from slipstream.config.problem import Problem
 from slipstream.config.rewards import EnvironmentRewardConfig, ProcessRewardConfig
 from slipstream.config.schema import RunConfig
@@ -14,11 +14,12 @@ from slipstream.config.stages import StepLabelsStage
 
 
 def _rewards(source: Source, config: RunConfig) -> Iterator[Problem]:
-    environment, key = source.environment, source.environment_key
+    """Check that the environment gives the values of the rewards of the kind `environment`."""
+    names, key = source.environment.reward_names, source.environment_key
     for position, reward in enumerate(config.rewards):
         if not isinstance(reward, EnvironmentRewardConfig) or reward not in source.rewards:
             continue
-        if not environment.has_turns:
+        if not source.environment.has_turns:
             alone = source.key == "data"
             yield Problem(
                 key=f"rewards.{position}.kind",
@@ -27,12 +28,23 @@ def _rewards(source: Source, config: RunConfig) -> Iterator[Problem]:
                 if alone
                 else f"name the sources with a {reward.name} in rewards.{position}.when.source",
             )
-        elif isinstance(environment, OpenEnvEnvironment) and reward.name not in VALUES:
-            yield Problem(
-                key=f"rewards.{position}.name",
-                reason=f"is {reward.name!r}, and {key} is `openenv`, which gives no value of this name",
-                remedy=f"name one of {', '.join(VALUES)}",
-            )
+        elif names is not None and reward.name not in names:
+            yield _not_given(source, reward, names, f"rewards.{position}")
+
+
+def _not_given(source: Source, reward: EnvironmentRewardConfig, names: Sequence[str], key: str) -> Problem:
+    """Return the problem of a reward whose value the environment of a source does not give."""
+    name = reward.name
+    near = nearest_name(name, names)
+    only_here = source.key == "data" or (reward.when is not None and len(reward.when.source) == 1)
+    meant = f"did you mean `{near}`? It gives" if near else "it gives"
+    return Problem(
+        key=f"{key}.name",
+        reason=f"is {name!r}, and {source.environment_key}{_of(source)} is `{source.environment.kind}`, "
+        "which gives no value of this name",
+        remedy=f"{meant} {', '.join(names)}"
+        + ("" if only_here else f"; or name the sources with a {name} in {key}.when.source"),
+    )
 
 
 def _of(source: Source) -> str:

@@ -24,12 +24,16 @@ class _Environment(_Strict):
     """Whether an episode may have several turns, and gives rewards of the kind `environment`."""
     own_prompts: ClassVar[bool] = False
     """Whether the policy samples after prompts that the environment makes, of unknown lengths."""
+    reward_names: ClassVar[tuple[str, ...] | None]
+    """Names of the values that an episode gives to rewards of the kind `environment`; None: names that this
+    configuration does not know."""
 
 
 class SingleTurnEnvironment(_Environment):
     """The policy answers each prompt once."""
 
     has_turns: ClassVar[bool] = False
+    reward_names = ()
     kind: Literal["single_turn"] = "single_turn"
     """Name of the kind."""
 
@@ -37,6 +41,7 @@ class SingleTurnEnvironment(_Environment):
 class CustomEnvironment(_Environment):
     """An environment of your own, of one turn or several: docs/environments.md."""
 
+    reward_names = None
     kind: Literal["custom"] = "custom"
     """Name of the kind."""
     function: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
@@ -86,6 +91,7 @@ class ChatToolsEnvironment(_Environment):
     """The policy answers by its chat template, and may call tools before it does: docs/environments.md."""
 
     own_prompts: ClassVar[bool] = True
+    reward_names = ("tool_calls", "failed_tool_calls")
     kind: Literal["chat_tools"] = "chat_tools"
     """Name of the kind."""
     tools: tuple[ToolConfig, ...] = Field(min_length=1)
@@ -110,6 +116,7 @@ class ProgramEnvironment(_Environment):
     docs/agents.md."""
 
     own_prompts: ClassVar[bool] = True
+    reward_names = ("exit_status", "succeeded", "turns")
     kind: Literal["program"] = "program"
     """Name of the kind."""
     command: tuple[str, ...] = Field(min_length=1)

@@ -1,93 +1,172 @@
-"""From pydantic's validation errors to problems that name our keys.
+"""From pydantic's validation errors to problems that name our keys: one problem for each slip of the user."""
 
-An unknown key may be a key of another framework, a key of another section, or a misspelled one. The remedy
-names the key that was probably meant.
-"""
-
-import difflib
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from slipstream.algorithms.misplaced import why_misplaced
-from slipstream.algorithms.resolve import nearest
-from slipstream.config.foreign_keys import foreign_key
+from slipstream.algorithms.resolve import nearest_name
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.config.problem import Invalid, Problem
-from slipstream.config.schema_keys import is_optional, keys_at, paths, without_kinds
-from slipstream.config.vllm_refused import REFUSED
+from slipstream.config.rewards import RewardSection
+from slipstream.config.schema_keys import Place, fields_of, is_optional, kind_of, place_of
+from slipstream.config.unknown_keys import UNKNOWN, ordered_keys, unknown_key
 
-LEAST_LIKENESS = 0.6
-"""Below this likeness no key is suggested."""
-OWN_SECTION_ADVANTAGE = 0.15
-"""A key of another section is suggested only if it is so much more alike than one of the same section."""
-MOST_PLACES = 3
-CLOSE = 0.85
-"""Likeness of two keys that differ by one letter, such as `step` and `steps`."""
-SECTION_ERRORS = ("dict_type", "model_type", "model_attributes_type", "dataclass_type")
-LIST_ERRORS = ("tuple_type", "list_type")
-TEXT_ERRORS = ("string_type",)
-MOST_KEYS = 4
-YAML_WORDS = "YAML reads on, off, yes and no as true and false; write such a word in quotes"
+UNKNOWN_ERRORS: Final = ("extra_forbidden", "unexpected_keyword_argument")
+KIND_ERRORS: Final = ("union_tag_not_found", "union_tag_invalid")
+SECTION_ERRORS: Final = ("dict_type", "model_type", "model_attributes_type", "dataclass_type")
+LIST_ERRORS: Final = ("tuple_type", "list_type")
+TEXT_ERRORS: Final = ("string_type",)
+MOST_KEYS: Final = 4
+YAML_WORDS: Final = "YAML reads on, off, yes and no as true and false; write such a word in quotes"
 
 
-def explain(error: Mapping[str, Any]) -> list[Problem]:
-    """Return the problems of one entry of `ValidationError.errors()`."""
-    location = error["loc"]
-    key = ".".join(str(part) for part in location if not _is_type_name(part))
-    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return _unknown_key(location, error.get("input"))
-    if error["type"] == "value_error":
-        return [_refused(key, error["ctx"]["error"])]
-    key = key or "(top level)"
-    if error["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        return [Problem(key=key, reason=_kind_needed(error.get("ctx", {})))]
-    problem = _wrong_type(key, error)
-    if problem is not None:
-        return [problem]
-    value = f" (got {error['input']!r})" if not isinstance(error.get("input"), dict) else ""
-    return [Problem(key=key, reason=f"{error['msg']}{value}")]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fault:
+    """One entry of `ValidationError.errors()`, with its place."""
+
+    error: Mapping[str, Any]
+    place: Place
+
+    @property
+    def kind(self) -> str:
+        """Pydantic's kind of the error."""
+        return str(self.error["type"])
 
 
-def _refused(key: str, error: Exception) -> Problem:
+def explain(errors: Sequence[Mapping[str, Any]], tree: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of `ValidationError.errors()`, one for each key at fault.
+
+    `tree`: what was validated. A key that is missing because it is misspelled has one problem, that of the
+    misspelled key. A value that no type of its key accepts has one problem with all the reasons.
+    """
+    faults = [_Fault(error=error, place=place_of(error["loc"], tree)) for error in errors]
+    faults = [fault for fault in faults if not _has_faults_below(fault, faults)]
+    meant = _meant(faults)
+    answered = {(*parts[:-1], near) for parts, near in meant.items()}
+    problems = [
+        problem
+        for fault in faults
+        if fault.place.parts not in answered
+        for problem in _problems(fault, tree, meant.get(fault.place.parts, ""))
+    ]
+    return _one_for_each_key(problems)
+
+
+def _has_faults_below(fault: _Fault, faults: Sequence[_Fault]) -> bool:
+    """Return whether a key below is at fault too: its value is of one type of the key, not of the others."""
+    parts = fault.place.parts
+    return any(
+        len(other.place.parts) > len(parts) and other.place.parts[: len(parts)] == parts for other in faults
+    )
+
+
+def _meant(faults: Sequence[_Fault]) -> dict[tuple[str, ...], str]:
+    """Return the parts of an unknown key → the missing key of the same section that is spelt like it."""
+    missing = [fault.place.parts for fault in faults if fault.kind == "missing"]
+    meant = {}
+    for fault in faults:
+        if fault.kind in UNKNOWN_ERRORS:
+            *section, name = fault.place.parts
+            beside = [parts[-1] for parts in missing if list(parts[:-1]) == section]
+            meant[fault.place.parts] = nearest_name(name, beside)
+    return {parts: near for parts, near in meant.items() if near}
+
+
+def _one_for_each_key(problems: Sequence[Problem]) -> list[Problem]:
+    """Join the problems of each key: those of a value that none of several types accepts."""
+    joined: dict[str, Problem] = {}
+    for problem in problems:
+        earlier = joined.get(problem.key)
+        if earlier is None:
+            joined[problem.key] = problem
+        elif earlier != problem:
+            reason = f"{earlier.reason}, or {problem.reason}"
+            joined[problem.key] = replace(earlier, reason=reason, remedy=earlier.remedy or problem.remedy)
+    return list(joined.values())
+
+
+def _problems(fault: _Fault, tree: Mapping[str, Any], meant: str) -> list[Problem]:
+    error, place = fault.error, fault.place
+    if fault.kind in UNKNOWN_ERRORS:
+        return unknown_key(error["loc"], tree, meant=meant)
+    if fault.kind == "value_error":
+        return [_refused(place, error["ctx"]["error"])]
+    if fault.kind in KIND_ERRORS:
+        return [_wrong_kind(place, error.get("ctx", {}).get("tag"))]
+    return [_wrong_value(replace(place, parts=place.parts or ("(top level)",)), error)]
+
+
+def _refused(place: Place, error: Exception) -> Problem:
     """Return the problem that a validator of the schema raised."""
     if isinstance(error, Invalid):
-        return Problem(key=error.key or key, reason=error.reason, remedy=error.remedy)
-    return Problem(key=key, reason=str(error))
+        return Problem(key=error.key or place.key, reason=error.reason, remedy=error.remedy)
+    if isinstance(error, InvalidPart) and error.part in ordered_keys(place):
+        return Problem(key=f"{place.key}.{error.part}", reason=error.reason, remedy=error.remedy)
+    return Problem(key=place.key, reason=str(error))
 
 
-def _is_type_name(part: str | int) -> bool:
-    """Whether a part of a location is pydantic's name of an alternative, such as `tuple[str, ...]`."""
-    return isinstance(part, str) and "[" in part
+def _wrong_kind(place: Place, tag: object) -> Problem:
+    """Return the problem of a section whose `kind` is missing, misspelled or unknown. `tag`: the kind."""
+    if not isinstance(place.value, Mapping):
+        reason = f"needs a section of keys with `kind`, not {_shown(place.value)}"
+        return Problem(key=place.key, reason=reason, remedy=_set_kind(place))
+    if tag is None:
+        return _missing_kind(place, place.value)
+    near = nearest_name(tag, _kinds(place))
+    remedy = f"did you mean `{near}`? The kinds are {', '.join(_kinds(place))}" if near else _set_kind(place)
+    if "kind" in place.value:
+        return Problem(key=f"{place.key}.kind", reason=f"is {tag!r}, which is no kind", remedy=remedy)
+    reason = f"is {tag!r}, which is no kind, and there is no `kind`"
+    return Problem(key=f"{place.key}.name", reason=reason, remedy=remedy)
 
 
-def _kind_needed(context: Mapping[str, Any]) -> str:
-    """Return the reason for a section whose `kind` is missing or unknown."""
-    choices, tag = context.get("expected_tags", ""), context.get("tag")
-    if not choices:
-        return "needs `kind` to say which one it is"
-    hint = nearest(tag, re.findall(r"\w+", choices))
-    return f"got the kind {tag!r}, needs `kind`, one of {choices}{hint}"
+def _missing_kind(place: Place, section: Mapping[Any, Any]) -> Problem:
+    keys_of_kinds = {key for kind in place.sections for key in fields_of(kind)}
+    others = [str(key) for key in section if key not in keys_of_kinds]
+    for key in ("kind", "name") if _are_rewards(place) else ("kind",):
+        misspelled = nearest_name(key, others)
+        if misspelled:
+            remedy = f"did you mean `{key}`? It is one of {', '.join(_kinds(place))}"
+            return Problem(key=f"{place.key}.{misspelled}", reason=UNKNOWN, remedy=remedy)
+    return Problem(key=place.key, reason="needs `kind` to say which one it is", remedy=_set_kind(place))
 
 
-def _wrong_type(key: str, error: Mapping[str, Any]) -> Problem | None:
-    """Return the problem of a value that is no section, no list or no text; None for another error."""
-    location, value = error["loc"], error.get("input")
-    if error["type"] in SECTION_ERRORS:
-        reason = f"is a section, with keys {_keys(location)}, not {_shown(value)}"
-        return Problem(key=key, reason=reason, remedy=_instead_of_section(location, value))
-    if error["type"] in LIST_ERRORS:
+def _set_kind(place: Place) -> str:
+    or_name = ", or name the reward after its kind" if _are_rewards(place) else ""
+    return f"set `kind` to one of {', '.join(_kinds(place))}{or_name}"
+
+
+def _kinds(place: Place) -> list[str]:
+    return [kind for section in place.sections if (kind := kind_of(section)) is not None]
+
+
+def _are_rewards(place: Place) -> bool:
+    return all(issubclass(section, RewardSection) for section in place.sections)
+
+
+def _wrong_value(place: Place, error: Mapping[str, Any]) -> Problem:
+    """Return the problem of a value that is missing, of a wrong type or out of its range."""
+    kind, key, value = error["type"], place.key, error.get("input")
+    if kind == "missing":
+        return Problem(key=key, reason="is required, and missing", remedy="add it")
+    if kind in SECTION_ERRORS:
+        reason = f"is a section{_some_keys(place)}, not {_shown(value)}"
+        return Problem(key=key, reason=reason, remedy=_instead_of_section(error["loc"], value))
+    if kind in LIST_ERRORS:
         reason = f"needs a list, as [a, b] or a line `- …` for each entry, not {_shown(value)}"
         return Problem(key=key, reason=reason)
-    if error["type"] in TEXT_ERRORS:
+    if kind in TEXT_ERRORS:
         hint = f" ({YAML_WORDS})" if isinstance(value, bool) else ""
         return Problem(key=key, reason=f"needs text, not {_shown(value)}{hint}")
-    return None
+    shown = f" (got {value!r})" if not isinstance(value, dict) else ""
+    return Problem(key=key, reason=f"{error['msg']}{shown}")
 
 
-def _keys(location: Sequence[str | int]) -> str:
-    keys = sorted(keys_at(location), key=lambda key: (key != "kind", key))
-    return ", ".join(keys[:MOST_KEYS]) + (", …" if len(keys) > MOST_KEYS else "")
+def _some_keys(place: Place) -> str:
+    keys = ordered_keys(place)
+    more = ", …" if len(keys) > MOST_KEYS else ""
+    return f", with keys {', '.join(keys[:MOST_KEYS])}{more}" if keys else " of keys"
 
 
 def _instead_of_section(location: Sequence[str | int], value: object) -> str:
@@ -100,62 +179,3 @@ def _shown(value: object) -> str:
     if isinstance(value, dict):
         return "a section of keys"
     return json.dumps(value, default=str, ensure_ascii=False)
-
-
-def _unknown_key(location: Sequence[str | int], value: object) -> list[Problem]:
-    """Return a problem for an unknown key, or for each key of another framework below it."""
-    path = [str(part) for part in location]
-    key = ".".join(path)
-    if path[-3:-1] == ["rollout", "vllm"] and path[-1] in REFUSED:
-        return [Problem(key=key, reason=f"is not passed to vLLM, because {REFUSED[path[-1]]}")]
-    our_key = foreign_key(without_kinds(location))
-    if our_key:
-        return [Problem(key=key, reason="unknown key", remedy=our_key)]
-    below = [] if len(path) > 1 else list(_foreign_below(path, value))
-    return below or [_misspelled(location)]
-
-
-def _foreign_below(path: list[str], value: object) -> Iterator[Problem]:
-    """Yield a problem for each key of another framework in a section that we do not have."""
-    if not isinstance(value, Mapping):
-        return
-    for key, below in value.items():
-        longer = [*path, str(key)]
-        our_key = foreign_key(longer)
-        if our_key:
-            yield Problem(key=".".join(longer), reason="unknown key", remedy=our_key)
-        else:
-            yield from _foreign_below(longer, below)
-
-
-def _misspelled(location: Sequence[str | int]) -> Problem:
-    """Return the problem of an unknown key, with the keys that were probably meant."""
-    name, path = str(location[-1]), ".".join(map(str, location))
-    if list(location[:2]) == ["algorithm", "objective"] and len(location) == 4:
-        reason = why_misplaced(str(location[2]), name)
-        if reason:
-            return Problem(key=path, reason=f"unknown key: {reason}")
-    return Problem(key=path, reason="unknown key", remedy=_suggestion(location, name))
-
-
-def _suggestion(location: Sequence[str | int], name: str) -> str:
-    near = _nearest(name, keys_at(location[:-1]))
-    elsewhere = paths().get(name, ())
-    if elsewhere:
-        same_section = [near] if _likeness(name, near) >= CLOSE else []
-        places = " or ".join(f"`{path}`" for path in [*same_section, *elsewhere][:MOST_PLACES])
-        return f"did you mean {places}?"
-    far = _nearest(name, paths())
-    if far and _likeness(name, far) > max(LEAST_LIKENESS, _likeness(name, near)) + OWN_SECTION_ADVANTAGE:
-        return f"did you mean `{paths()[far][0]}`?"
-    return f"did you mean `{near}`?" if near else ""
-
-
-def _nearest(key: str, choices: Mapping[str, Any] | set[str]) -> str:
-    near = difflib.get_close_matches(key, sorted(choices), n=1, cutoff=LEAST_LIKENESS)
-    return near[0] if near else ""
-
-
-def _likeness(key: str, other: str) -> float:
-    """Return the likeness of the spelling of two keys, from 0 to 1; 0 if one is empty."""
-    return difflib.SequenceMatcher(None, other, key).ratio() if other else 0.0

@@ -78,8 +78,7 @@ def parse_config(
     try:
         return resolve(RunFile.model_validate(merged))
     except ValidationError as error:
-        problems = [problem for entry in error.errors() for problem in explain(entry)]
-        raise _not_valid(source, problems) from error
+        raise _not_valid(source, explain(error.errors(), merged)) from error
     except Invalid as error:
         problem = Problem(key=error.key, reason=error.reason, remedy=error.remedy)
         raise _not_valid(source, [problem]) from error

@@ -11,8 +11,6 @@ PORT_REMEDY = "add an argument with `{port}`, such as `--port={port}`"
 BRACES = "write `{name}` for a field, and `{{` for a brace"
 PLACEHOLDERS = {"start": {"observation"}, "observation": {"observation", "reward"}, "refused": {"error"}}
 """Names in the texts that are no fields of an observation."""
-VALUES = ("total_reward", "last_reward", "finished", "refused_actions")
-"""Names of the rewards of the kind `environment` that an episode gives."""
 
 
 class OpenEnvEnvironment(BaseModel):
@@ -21,6 +19,9 @@ class OpenEnvEnvironment(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     has_turns: ClassVar[bool] = True
+    reward_names: ClassVar[tuple[str, ...] | None] = (
+        *("total_reward", "last_reward", "finished", "refused_actions"),
+    )
     kind: Literal["openenv"] = "openenv"
     """Name of the kind."""
     url: str | None = Field(None, pattern=r"^https?://[^\s/]+(/\S*)?$")

@@ -3,6 +3,7 @@
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,36 +16,72 @@ REPEATED = ("stages[].", "data.of.", "data.of[].")
 Section = type[Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a pydantic location is in the schema, and in the YAML of the user."""
+
+    parts: tuple[str, ...]
+    """Parts of the dotted key as the user wrote it, without pydantic's names of kinds and of types."""
+    sections: tuple[Section, ...]
+    """The section at the place; several sections if the location does not name their kind."""
+    kinds: tuple[Section, ...]
+    """The sections of every kind that the key may have; empty for a key with one section or none."""
+    value: Any
+    """What the user wrote at the place; None if it is missing."""
+
+    @property
+    def key(self) -> str:
+        """Dotted key."""
+        return ".".join(self.parts)
+
+
+def place_of(location: Sequence[str | int], tree: Any = None) -> Place:
+    """Return the place of a pydantic location.
+
+    `tree`: what the user wrote. Without it the parts have no list indices.
+    """
+    parts: list[str] = []
+    sections: tuple[Section, ...] = (RunFile,)
+    kinds: tuple[Section, ...] = ()
+    for part in location:
+        of_kind = tuple(section for section in sections if kind_of(section) == part)
+        if len(sections) > 1 and of_kind:
+            sections = of_kind
+            continue
+        below = [field for section in sections if (field := fields_of(section).get(str(part))) is not None]
+        if below:
+            sections = tuple(section for annotation in below for section in _sections_in(annotation))
+            kinds = sections if len(sections) > 1 else ()
+        elif not _has(tree, part):
+            continue  # the name of a type, or the index of an entry that the user wrote without a list
+        elif isinstance(part, str):
+            sections = kinds = ()
+        parts.append(str(part))
+        tree = tree[part] if _has(tree, part) else None
+    return Place(parts=tuple(parts), sections=sections, kinds=kinds, value=tree)
+
+
+def _has(tree: Any, part: str | int) -> bool:
+    """Return whether a section has a key, or a list an index."""
+    if isinstance(tree, list | tuple):
+        return isinstance(part, int) and part < len(tree)
+    return isinstance(tree, Mapping) and part in tree
+
+
 def without_kinds(location: Sequence[str | int]) -> list[str]:
     """Return the parts of the dotted key at a pydantic location, without list indices and kinds of
     sections."""
-    return [*_walk(location[:-1])[1], str(location[-1])]
-
-
-def _walk(location: Sequence[str | int]) -> tuple[list[Section], list[str]]:
-    """Return the sections at a location, and the keys on the path to it."""
-    sections: list[Section] = [RunFile]
-    keys: list[str] = []
-    for part in location:
-        if isinstance(part, int):
-            continue
-        below = [field for section in sections if (field := fields_of(section).get(part)) is not None]
-        if below:
-            sections = [section for annotation in below for section in _sections_in(annotation)]
-            keys.append(part)
-        else:
-            sections = [section for section in sections if kind_of(section) == part] or sections
-    return sections, keys
+    return [*place_of(location[:-1]).parts, str(location[-1])]
 
 
 def keys_at(location: Sequence[str | int]) -> set[str]:
     """Return the keys of the section at a pydantic location, in which the kind of a section is a part."""
-    return {key for section in _walk(location)[0] for key in fields_of(section)}
+    return {key for section in place_of(location).sections for key in fields_of(section)}
 
 
 def is_optional(location: Sequence[str | int]) -> bool:
     """Return whether the key at a location may be null."""
-    annotations = [fields_of(section).get(str(location[-1])) for section in _walk(location[:-1])[0]]
+    annotations = [fields_of(section).get(str(location[-1])) for section in place_of(location[:-1]).sections]
     return any(type(None) in typing.get_args(annotation) for annotation in annotations)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from slipstream.algorithms.spec import Ema, Gae, Gdpo, ReinforcePp
-from slipstream.config.data import AdditionData, CountdownData, SortDigitsData
+from slipstream.config.data import GeneratedData
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 from slipstream.config.sources import sources
@@ -68,9 +68,10 @@ def _components(config: RunConfig) -> int:
 
 
 def _pass_rates(config: RunConfig) -> Iterator[Problem]:
-    distinct, drawn = _distinct_prompts(config), config.learner.steps * config.learner.groups_per_step
-    remembered = config.algorithm.declared_shaping().remembers_pass_rates
-    if remembered and distinct is not None and distinct > drawn:
+    if not isinstance(config.data, GeneratedData):
+        return
+    distinct, drawn = config.data.distinct_prompts, config.learner.steps * config.learner.groups_per_step
+    if config.algorithm.declared_shaping().remembers_pass_rates and distinct > drawn:
         yield Problem(
             key="algorithm.shaping",
             reason=f"remembers the pass rate of each prompt, and {drawn:,} draws from some {distinct:,} "
@@ -78,16 +79,6 @@ def _pass_rates(config: RunConfig) -> Iterator[Problem]:
             remedy="use it with a data file, or a smaller task",
             severity="note",
         )
-
-
-def _distinct_prompts(config: RunConfig) -> int | None:
-    """Return about how many prompts a generated task has; None for a file."""
-    data = config.data
-    if isinstance(data, AdditionData):
-        return int((9 * 10 ** (data.digits - 1)) ** 2)
-    if isinstance(data, SortDigitsData):
-        return int(10**data.length)
-    return int(data.largest**data.numbers) if isinstance(data, CountdownData) else None
 
 
 def _length_punished_twice(config: RunConfig) -> Iterator[Problem]:

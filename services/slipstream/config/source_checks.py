@@ -1,10 +1,12 @@
 """Checks of the sources of a mixture: their rewards, their accuracy, and the conditions of rewards."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from slipstream.config.data import MixtureData
+from slipstream.algorithms.resolve import nearest_name
+from slipstream.config.data import MixtureData, source_names
 from slipstream.config.problem import Problem
+from slipstream.config.rewards import RewardConfig
 from slipstream.config.schema import RunConfig
 from slipstream.config.sources import Source, sources
 from slipstream.config.stages import SampledStage
@@ -12,7 +14,6 @@ from slipstream.config.stages import SampledStage
 
 def _conditions(config: RunConfig) -> Iterator[Problem]:
     """Check that the condition of a reward names sources of the run."""
-    names = [source.name for source in sources(config)]
     for position, reward in enumerate(config.rewards):
         if reward.when is None:
             continue
@@ -24,18 +25,31 @@ def _conditions(config: RunConfig) -> Iterator[Problem]:
                 remedy="leave it out",
             )
             continue
-        for name in reward.when.source:
-            if name not in names:
-                yield Problem(
-                    key=f"{key}.source",
-                    reason=f"has {name!r}, and the sources of data.of are {', '.join(names)}",
-                    remedy="name one of them, or give a source this `name`",
-                )
+        for name in _unknown_sources(config, reward):
+            yield _unknown_source(name, key, source_names(config.data))
+
+
+def _unknown_sources(config: RunConfig, reward: RewardConfig) -> list[str]:
+    """Return the names in the condition of a reward that no source has."""
+    names = reward.when.source if reward.when else ()
+    return [name for name in names if name not in source_names(config.data)]
+
+
+def _unknown_source(name: str, key: str, names: Sequence[str]) -> Problem:
+    near = nearest_name(name, names)
+    meant = f"did you mean `{near}`? Else name" if near else "name"
+    return Problem(
+        key=f"{key}.source",
+        reason=f"has {name!r}, and the sources of data.of are {', '.join(names)}",
+        remedy=f"{meant} one of them, or give a source this `name`",
+    )
 
 
 def _each_source(config: RunConfig) -> Iterator[Problem]:
     if not isinstance(config.data, MixtureData):
         return
+    if any(_unknown_sources(config, reward) for reward in config.rewards):
+        return  # a source without rewards, or without an accuracy, may be the one that is misspelled there
     for source in sources(config):
         if not any(reward.weight for reward in source.rewards):
             yield Problem(

@@ -17,6 +17,7 @@ class VerifiersEnvironment(BaseModel):
 
     has_turns: ClassVar[bool] = True
     own_prompts: ClassVar[bool] = True
+    reward_names: ClassVar[tuple[str, ...] | None] = None
     kind: Literal["verifiers"] = "verifiers"
     """Name of the kind."""
     python: str = Field(min_length=1)

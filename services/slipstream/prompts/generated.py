@@ -21,7 +21,8 @@ DRAWS = 10_000
 class Puzzle:
     """The text of a prompt, its ground truth and a correct answer, all of them printable ASCII.
 
-    `canonical` is equal for puzzles so similar that training on one reveals the answer to the other.
+    `canonical` is equal for puzzles so similar that training on one reveals the answer to the other: at least
+    for puzzles of the same numbers, in any order, with the same answer.
     """
 
     text: str

@@ -36,6 +36,10 @@ def make_source(data: DataConfig, *, seed: int) -> PromptSource:
 
     Errors: ValueError for a bad data file or data set, or for a task too small to hold prompts out.
     """
+    assert data.kind in SOURCES, (
+        f"the kind of data {data.kind!r} has no line in the table SOURCES of slipstream/prompts/make.py; add "
+        f'"{data.kind}": a function of the section and the seed that returns a PromptSource'
+    )
     return SOURCES[data.kind](data, seed)
 
 

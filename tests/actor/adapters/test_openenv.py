@@ -24,6 +24,7 @@ from slipstream.actor.adapters.openenv_session import ActionRefused
 from slipstream.actor.environment import EpisodeBounds
 from slipstream.actor.episode_run import Played
 from slipstream.config import ConfigError
+from slipstream.config.openenv import OpenEnvEnvironment
 from slipstream.records import FinishReason
 
 TEXTS = {"action_field": "guess", "start": "{hint}:", "observation": "[{hint}]", "refused": "({error})"}
@@ -59,6 +60,7 @@ async def test_the_tokens_and_rewards_of_a_game_worked_by_hand() -> None:
         "finished": 1.0,
         "refused_actions": 0.0,
     }
+    assert rewards(episode).keys() == set(OpenEnvEnvironment.reward_names or ())
 
 
 @scenario

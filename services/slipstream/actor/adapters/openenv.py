@@ -68,7 +68,7 @@ class OpenEnv:
         self._places = asyncio.Semaphore(config.sessions)
 
     async def run(self, episode: Episode) -> None:
-        """See Environment. The rewards are those of `config.openenv.VALUES`."""
+        """See Environment. Gives the rewards `OpenEnvEnvironment.reward_names`."""
         arguments = reset_arguments(self._config, episode.prompt.fields)
         with episode.waiting():
             await self._places.acquire()

@@ -1,9 +1,10 @@
-"""Run an agent program once, because the user asked for it: `slipstream validate --try`."""
+"""Run the agent programs of a run once, because the user asked for it: `slipstream validate --try`."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -11,37 +12,55 @@ from typing import Final
 from slipstream.config import RunConfig
 from slipstream.config.environments import ProgramEnvironment
 from slipstream.config.problem import Problem
+from slipstream.config.sources import Source, sources
 from slipstream.prompts import make_source
 from slipstream.records import Prompt
 
 PROGRAM: Final = "slipstream.actor.program.trial"
 LIMIT_SECONDS: Final = 150.0
 """Longest time of a trial, the load of the tokenizer included."""
-KEY: Final = "data.environment.command"
+KEY: Final = "data.environment"
 
 
 def check_trial(config: RunConfig) -> Iterator[Problem]:
-    """Run the program of an environment `program` on the first prompt; yield its problems and notes."""
-    environment, path = config.data.environment, config.model.path
-    if not isinstance(environment, ProgramEnvironment):
-        yield Problem(
-            key="data.environment.kind",
-            reason=f"is `{environment.kind}`, and --try runs programs only",
-            severity="note",
-        )
-        return
+    """Run each program of a run once, on the first prompt of its source; yield problems and notes."""
+    tried: set[str] = set()
+    for source in sources(config):
+        environment, key = source.environment, source.environment_key
+        if isinstance(environment, ProgramEnvironment) and key not in tried:
+            tried.add(key)
+            for problem in _of_program(environment, source, config):
+                yield replace(problem, key=key + problem.key.removeprefix(KEY))
+    if not tried:
+        yield _no_program(config)
+
+
+def _no_program(config: RunConfig) -> Problem:
+    kinds = dict.fromkeys(f"`{source.environment.kind}`" for source in sources(config))
+    return Problem(
+        key=f"{KEY}.kind",
+        reason=f"is {' or '.join(kinds)}, and --try runs programs only",
+        severity="note",
+    )
+
+
+def _of_program(environment: ProgramEnvironment, source: Source, config: RunConfig) -> Iterator[Problem]:
+    """Yield the problems of one program, with keys below KEY."""
+    path = config.model.path
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         yield Problem(
-            key=KEY,
+            key=f"{KEY}.command",
             reason="cannot be tried without the packages of an actor",
             remedy="pip install '.[actor]' in a clone of Slipstream",
         )
         return
     if path is not None and not path.is_dir():
         reason = f"cannot be tried: the tokenizer of {path} is not on this machine"
-        yield Problem(key=KEY, reason=reason, remedy="try it where the model is", severity="note")
+        yield Problem(
+            key=f"{KEY}.command", reason=reason, remedy="try it where the model is", severity="note"
+        )
         return
-    prompt = make_source(config.data, seed=config.seed).training(0)
+    prompt = make_source(source.data, seed=config.seed).training(0)
     yield from _tried(environment.model_dump_json(), str(path or ""), prompt_json(prompt))
 
 
@@ -59,6 +78,8 @@ def _tried(section: str, model: str, prompt: str) -> Iterator[Problem]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         last = str(getattr(error, "stderr", None) or error).strip().rpartition("\n")[2]
-        yield Problem(key=KEY, reason=f"the trial of the program ended: {last}", remedy="report this")
+        yield Problem(
+            key=f"{KEY}.command", reason=f"the trial of the program ended: {last}", remedy="report this"
+        )
         return
     yield from (Problem(**each) for each in json.loads(done.stdout.strip().rpartition("\n")[2]))

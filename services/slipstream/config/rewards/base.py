@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+
+from slipstream.config.problem import Invalid
 
 ComponentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 """Name of a component of the reward vector."""
@@ -57,6 +59,16 @@ class When(BaseModel):
 
     source: tuple[ComponentName, ...] = Field(min_length=1)
     """Names of sources of the mixture. The completions of other sources have no such component."""
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def names_a_source(cls, names: object) -> object:
+        if names in ([], ()):
+            raise Invalid(
+                "names no source, so the reward would score nothing",
+                remedy="name the sources that it scores, or leave `when` out: it then scores every source",
+            )
+        return names
 
 
 class RewardSection(BaseModel):

@@ -9,8 +9,8 @@ class EnvironmentRewardConfig(RewardSection):
     """The value that the environment gave under the name of this reward: `episode.rewards[name]`, or the sum
     of its rewards by turn, `episode.reward(name, value)`.
 
-    Needs `data.environment` of the kind `custom`. Actors compute it. An episode without the value is
-    withheld.
+    Needs an environment other than `single_turn` that gives a value of this name. Actors compute it. An
+    episode without the value is withheld.
     """
 
     facts = Facts(

@@ -19,6 +19,7 @@ import torch
 from slipstream.answers.arithmetic import InvalidExpression, check_countdown
 from slipstream.config import ConfigError, RolloutConfig, RunConfig, WarmupConfig, load_config
 from slipstream.config.data import demonstrates
+from slipstream.config.sources import sources
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
@@ -57,7 +58,8 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
     tokens = load_tokens(start, max_new_tokens=config.rollout.max_new_tokens)
     source = make_source(config.data, seed=config.seed)
     stops = stop_at_end_of_turn(policy, tokens)
-    measured = not demonstrates(config.data) and not config.data.environment.has_turns
+    has_turns = any(each.environment.has_turns for each in sources(config))
+    measured = not demonstrates(config.data) and not has_turns
     if config.model.path is not None and measured:
         before, _ = sampled_accuracy(policy, tokens, source, config.rollout, report=_report_measured)
         _print_progress(accuracy_before=before)
