@@ -92,21 +92,23 @@ async def through_an_actor(load: Load, address: str) -> Measured:
         await rollouts.close()
 
 
-def pair(rollout: Rollout, load: Load, *, alone_first: bool) -> tuple[float, Measured]:
+def pair(
+    rollout: Rollout, load: Load, runner: asyncio.Runner, *, alone_first: bool
+) -> tuple[float, Measured]:
     """Return the tokens a second of the engine alone, and what an actor measured."""
     if alone_first:
         alone = rollout.alone()
-        return alone, asyncio.run(through_an_actor(load, rollout.address))
-    through = asyncio.run(through_an_actor(load, rollout.address))
+        return alone, runner.run(through_an_actor(load, rollout.address))
+    through = runner.run(through_an_actor(load, rollout.address))
     return rollout.alone(), through
 
 
-def compare(load: Load, rounds: int) -> None:
+def compare(load: Load, rounds: int, runner: asyncio.Runner) -> None:
     """Print the tokens a second of an engine through an actor, divided by those of the engine alone."""
     ratios, cpus = [], []
     with closing(Rollout(load)) as rollout:
         for number in range(rounds):
-            alone, through = pair(rollout, load, alone_first=number % 2 == 0)
+            alone, through = pair(rollout, load, runner, alone_first=number % 2 == 0)
             ratios.append(through.tokens_per_second / alone)
             cpus.append(1000 * through.cpu_seconds_per_thousand)
             print(
@@ -128,19 +130,20 @@ def main() -> None:
     parser.add_argument("--engine", choices=("emulated", "vllm", "both"), default="both")
     parser.add_argument("--episodes", type=int, default=1000)
     arguments = parser.parse_args()
-    for engine, shape in (("emulated", EMULATED), ("vllm", VLLM)):
-        if arguments.engine in (engine, "both"):
-            load = Load(engine=engine, streams=STREAMS, seconds=arguments.seconds, **shape)
-            compare(load, arguments.rounds)
-    many = Load(
-        engine="emulated",
-        streams=arguments.episodes,
-        tokens=100,
-        seconds_per_answer=20.0,
-        seconds=arguments.seconds,
-    )
-    with closing(Rollout(many)) as rollout:
-        measured = asyncio.run(through_an_actor(many, rollout.address))
+    with asyncio.Runner() as runner:  # one event loop: gRPC keeps the first one
+        for engine, shape in (("emulated", EMULATED), ("vllm", VLLM)):
+            if arguments.engine in (engine, "both"):
+                load = Load(engine=engine, streams=STREAMS, seconds=arguments.seconds, **shape)
+                compare(load, arguments.rounds, runner)
+        many = Load(
+            engine="emulated",
+            streams=arguments.episodes,
+            tokens=100,
+            seconds_per_answer=20.0,
+            seconds=arguments.seconds,
+        )
+        with closing(Rollout(many)) as rollout:
+            measured = runner.run(through_an_actor(many, rollout.address))
     ideal = many.streams * many.tokens / many.seconds_per_answer
     print(f"{many.streams:,} episodes: {measured.tokens_per_second:,.0f} tokens/s, ideal {ideal:,.0f}")
     print_ratio("episodes in one actor, tokens / ideal", measured.tokens_per_second / ideal)

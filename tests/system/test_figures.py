@@ -46,7 +46,7 @@ def test_the_short_form_of_a_figure_reaches_its_bounds(figures: ModuleType, name
     figures.measured(named(figures, name), quick=True)
 
 
-OLD = ("async", "smollm2")
+OLD = ("smollm2",)
 """Tables that have to be measured again, on a machine without other work."""
 
 
