@@ -334,6 +334,12 @@ FIGURES = (
         page="docs/rewards.md",
     ),
     example(
+        "guess_number",
+        Bound(ratio="held-out turns, end / start", most=0.6),
+        files=("guess_number.py", "guess_number.jsonl"),
+        environment="own_environment.py",
+    ),
+    example(
         "wordle",
         Bound(ratio="held-out games solved, end / start", least=1.8),
         files=("wordle.py", "wordle.jsonl"),

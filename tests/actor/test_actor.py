@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from rollout.fakes import (
     small_config,
     until,
 )
-from slipstream.actor.environment import SingleTurn
+from slipstream.actor.environment import Episode, SingleTurn
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.loop import DRAINED, LOST, MOST_UNEXPECTED_ERRORS, Actor
 from slipstream.actor.replay_client import ReplayClient
@@ -400,6 +400,79 @@ async def test_work_on_a_lease_that_is_lost_ends_at_the_next_heartbeat_and_is_no
 
 
 @scenario
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL])
+async def test_an_actor_outlives_heartbeats_that_fail_in_replay(code: grpc.StatusCode) -> None:
+    async with start_actor([lease(0)], replay={"lease_seconds": 0.5}) as rig:
+        gate = rig.engine.hold(ids(0))
+        await until(lambda: rig.engine.requests)
+        rig.replay.refusals["renew"] = [code] * 3
+        await until(lambda: not rig.replay.refusals["renew"])
+        gate.set()
+        await until(lambda: rig.inserted() == ["g0"])
+
+
+@scenario
+async def test_a_lost_lease_is_counted_once_however_long_its_group_takes_to_end() -> None:
+    async with start_actor([lease(0)], replay={"lease_seconds": 0.2}) as rig:
+        sampled = asyncio.Event()
+
+        async def slow_to_end(*_: object) -> Turn:
+            sampled.set()
+            try:
+                return await asyncio.Future()
+            finally:
+                await asyncio.sleep(0.5)
+
+        rig.engine.sample = slow_to_end  # type: ignore[method-assign]
+        await sampled.wait()
+        rig.replay.taken_away.add("g0")
+        await until(lambda: not rig.actor._held())
+        assert metric(rig.metrics, "groups_lost_total", reason="lease_lost") == 1
+
+
+@scenario
+async def test_the_leases_of_groups_that_ignore_their_cancellation_are_returned_at_a_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slipstream.actor.loop.CANCEL_SECONDS", 0.2)
+    async with start_actor([lease(0)]) as rig:
+        sampled, ended = asyncio.Event(), asyncio.Event()
+
+        async def endless(*_: object) -> Turn:
+            sampled.set()
+            while not ended.is_set():
+                with suppress(asyncio.CancelledError):
+                    await ended.wait()
+            raise TypeError("the end of the test")
+
+        rig.engine.sample = endless  # type: ignore[method-assign]
+        await sampled.wait()
+        rig.stop_event.set()
+        await asyncio.wait_for(rig.running, 5)
+        assert rig.replay.returned == ["g0"]
+        ended.set()
+
+
+@scenario
+async def test_the_time_of_a_group_stands_still_while_an_episode_waits_for_others() -> None:
+    bound = {"group_timeout_seconds": 0.4}
+    async with start_actor([lease(0), lease(1)], serving=False, rollout=bound) as rig:
+
+        class Queued:
+            """Waits for a place for longer than a group has."""
+
+            async def run(self, episode: Episode) -> None:
+                with episode.waiting():
+                    await asyncio.sleep(0.8)
+                await episode.sample()
+
+        rig.actor._sampler._environments = alone(Queued(), max_tokens=8)
+        rig.served.serve(0)
+        await until(lambda: len(rig.replay.inserted) == 2)
+        assert rig.replay.faults == {}
+
+
+@scenario
 async def test_heartbeats_continue_during_a_drain() -> None:
     async with start_actor([lease(0)], drain_seconds=20, replay={"lease_seconds": 0.2}) as rig:
         gate = rig.engine.hold(ids(0))
@@ -569,7 +642,7 @@ async def test_a_group_with_a_value_that_no_message_can_carry_is_a_fault_and_oth
 
 
 @scenario
-@pytest.mark.parametrize("error", [TypeError("no"), RecursionError("too deep"), asyncio.CancelledError()])
+@pytest.mark.parametrize("error", [TypeError("no"), RecursionError("too deep")])
 async def test_an_unexpected_error_of_a_group_is_a_fault_of_its_prompt_and_others_continue(
     error: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -580,6 +653,19 @@ async def test_an_unexpected_error_of_a_group_is_a_fault_of_its_prompt_and_other
         assert rig.replay.faults == {"g0": "unexpected_error"}
         assert metric(rig.metrics, "groups_lost_total", reason="unexpected_error") == 1
     assert "w: group failed group=g0" in capsys.readouterr().err
+
+
+@scenario
+async def test_a_group_whose_own_code_cancels_it_is_a_fault_of_its_prompt() -> None:
+    async with start_actor([lease(0)], serving=False) as rig:
+
+        async def cancelled(*_: object) -> Group:
+            raise asyncio.CancelledError
+
+        rig.actor._sampler.score = cancelled  # type: ignore[method-assign]
+        rig.served.serve(0)
+        await until(lambda: rig.replay.faults)
+        assert rig.replay.faults == {"g0": "unexpected_error"}
 
 
 @scenario

@@ -338,6 +338,10 @@ async def test_invalid_results_of_an_environment_withhold_the_episode() -> None:
         assert reason in failure(await played_by(play)), play.__name__
 
 
+class Panic(BaseException):
+    """Is outside of Exception, as the panics of libraries that are written in Rust are."""
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -346,9 +350,10 @@ async def test_invalid_results_of_an_environment_withhold_the_episode() -> None:
             "raised CancelledError, and nobody had cancelled it (test_episodes.py, line ",
         ),
         (SystemExit(3), "raised SystemExit: 3 (test_episodes.py, line "),
+        (Panic("index 3"), "raised Panic: index 3 (test_episodes.py, line "),
         (ValueError("a\ud800b"), "raised ValueError: a\N{REPLACEMENT CHARACTER}b (test_episodes.py, line "),
     ],
-    ids=["cancelled", "exit", "surrogate"],
+    ids=["cancelled", "exit", "panic", "surrogate"],
 )
 @scenario
 async def test_an_error_that_would_end_the_actor_withholds_the_episode(

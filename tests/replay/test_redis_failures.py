@@ -37,6 +37,30 @@ def test_a_full_redis_refuses_an_insert_and_accepts_it_later(redis_server: Redis
         _set_maxmemory(redis_server, "0")
 
 
+def test_a_redis_that_takes_no_writes_is_unavailable_and_the_insert_is_accepted_later(
+    redis_server: RedisServer,
+) -> None:
+    @scenario()
+    async def play(replay: ReplayDriver) -> None:
+        lease, _ = await replay.lease(2)
+        _replicate(redis_server, "127.0.0.1", "1")  # as after a failover: of a master that is not there
+        error = await failure(replay.insert(lease))
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        assert "takes no commands for now" in str(error.details())
+        _replicate(redis_server, "NO", "ONE")
+        assert await replay.insert(lease) == ACCEPTED
+
+    try:
+        play(redis_server.url)
+    finally:
+        _replicate(redis_server, "NO", "ONE")
+
+
+def _replicate(server: RedisServer, host: str, port: str) -> None:
+    with Redis.from_url(server.url) as redis:
+        redis.execute_command("REPLICAOF", host, port)
+
+
 def test_a_full_redis_can_be_emptied(redis_server: RedisServer) -> None:
     """Calls that free memory, and calls that keep the run going, work while memory is full."""
 

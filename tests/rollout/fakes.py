@@ -207,6 +207,7 @@ class FakeReplay(ReplayServicer):
     async def RenewLeases(
         self, request: replay_pb2.RenewLeasesRequest, context: Any
     ) -> replay_pb2.RenewLeasesResponse:
+        await self._refuse("renew", context)
         self.beats.append({(ref.group_id, ref.lease_epoch) for ref in request.leases})
         self.failures.append(request.scoring_failure)
         lost = [ref for ref in request.leases if ref.group_id in self.taken_away]

@@ -13,9 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = (
     *("quickstart", "async", "actors", "weights", "learner_step", "verifier", "isolation", "replay"),
     *("autoscaling", "objectives", "operations", "staleness", "distillation", "smollm2", "math_answers"),
-    *("wordle", "calculator_tool", "agent_program"),
+    *("guess_number", "wordle", "calculator_tool", "agent_program"),
 )
-LONG = ("staleness", "distillation", "smollm2", "wordle", "calculator_tool", "agent_program")
+LONG = (
+    *("staleness", "distillation", "smollm2"),
+    *("guess_number", "wordle", "calculator_tool", "agent_program"),
+)
 QUICK = tuple(name for name in NAMES if name not in LONG)
 PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
 

@@ -94,8 +94,10 @@ class Episode:
         tokens: TextTokens,
         bounds: EpisodeBounds,
         pause: Callable[[], AbstractContextManager[None]] = nullcontext,
+        wait: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
-        """`pause` returns a context in which the time of the environment stands still."""
+        """`pause` returns a context in which the time of the environment stands still; `wait`, one in which
+        the time of its group does, too. None: `pause`."""
         self.prompt = prompt
         """The question, with the ground truth in `answer` and the further columns of the row in `fields`."""
         self.answer: str | None = None
@@ -120,6 +122,7 @@ class Episode:
         self._tokens = tokens
         self._bounds = bounds
         self._pause = pause
+        self._wait = wait or pause
         self._sampling: set[int] = set()
         self._last_turn: tuple[Transcript, int] | None = None
         """Segment of the turn that ended last, and number of tokens of the segment then."""
@@ -180,8 +183,11 @@ class Episode:
         self.rewards[name] = sum(each.value for each in earlier)
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a context in which the environment waits for others, and its time stands still."""
-        return self._pause()
+        """Return a context in which the environment waits for others.
+
+        Its own time and the time of its group stand still.
+        """
+        return self._wait()
 
     def begin_segment(self, prompt_token_ids: tuple[int, ...]) -> Transcript:
         """Return a new segment after a prompt of its own.

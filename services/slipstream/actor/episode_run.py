@@ -7,8 +7,8 @@ sampling failed                             the same error: the group is given u
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal, get_args
@@ -41,6 +41,9 @@ class Played:
     """Its rewards are those of the episode, or one failure if the episode is withheld."""
     turns: int
     ending: Ending
+
+
+Pause = Callable[[], AbstractContextManager[None]]
 
 
 class OwnTime:
@@ -84,11 +87,27 @@ async def run_episode(
     sample: Sample,
     tokens: TextTokens,
     bounds: EpisodeBounds,
+    group_pause: Pause = nullcontext,
 ) -> Played:
-    """Return the episode of an environment on a prompt. Errors: those of `sample`."""
+    """Return the episode of an environment on a prompt.
+
+    `group_pause`: a context in which the time of the group stands still. Errors: those of `sample`.
+    """
     own_time = OwnTime(bounds.seconds)
+
+    @contextmanager
+    def wait() -> Iterator[None]:
+        with own_time.paused(), group_pause():
+            yield
+
     episode = Episode(
-        prompt, prompt_token_ids, sample=sample, tokens=tokens, bounds=bounds, pause=own_time.paused
+        prompt,
+        prompt_token_ids,
+        sample=sample,
+        tokens=tokens,
+        bounds=bounds,
+        pause=own_time.paused,
+        wait=wait,
     )
     failure = ""
     try:

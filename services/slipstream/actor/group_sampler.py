@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
 from slipstream.actor.environment import BoundEnvironment, Sample
-from slipstream.actor.episode_run import ENDINGS, run_episode
+from slipstream.actor.episode_run import ENDINGS, Pause, run_episode
 from slipstream.actor.sampler import Sampler, Watch
 from slipstream.actor.sampling_modes import PlainSampling, SamplingMode
 from slipstream.actor.seeds import stable_seed
@@ -69,10 +70,11 @@ class GroupSampler:
             metrics.count("episodes_total", 0, outcome=ending)
         metrics.count("completions_continued_total", 0)  # Prometheus sees no rise in a counter that appears
 
-    async def generate(self, lease: Lease, sampler: Sampler) -> "Generated":
+    async def generate(self, lease: Lease, sampler: Sampler, pause: Pause = nullcontext) -> "Generated":
         """Sample the completions of a lease; none if the prompt is too long.
 
-        Errors: those of `sampler`; UnknownSource if the run has no such source.
+        `pause`: a context in which the time of the group stands still. Errors: those of `sampler`;
+        UnknownSource if the run has no such source.
         """
         mode = self._modes[lease.purpose]
         try:
@@ -81,7 +83,7 @@ class GroupSampler:
         except PromptTooLong as error:
             self._log.error("prompt skipped", group=lease.group_id, error=str(error))
             return Generated(prompt_token_ids=(), completions=())
-        generations = await self._generations(lease, mode, sampled_token_ids, sampler)
+        generations = await self._generations(lease, mode, sampled_token_ids, sampler, pause)
         answers = [answer for each in generations for answer in mode.completions(lease.prompt, each)]
         completions = answers[: lease.group_size]
         if lease.purpose is Purpose.TRAINING:
@@ -109,14 +111,19 @@ class GroupSampler:
         )
 
     async def _generations(
-        self, lease: Lease, mode: SamplingMode, token_ids: tuple[int, ...], sampler: Sampler
+        self,
+        lease: Lease,
+        mode: SamplingMode,
+        token_ids: tuple[int, ...],
+        sampler: Sampler,
+        pause: Pause,
     ) -> list[Completion]:
         """Sample all generations of a group at once; they share the prefill of the prompt in the prefix
         cache."""
         try:
             async with asyncio.TaskGroup() as members:
                 runs = [
-                    members.create_task(self._play(lease.prompt, token_ids, sample))
+                    members.create_task(self._play(lease.prompt, token_ids, sample, pause))
                     for sample in self._samples(lease, mode.generations(lease.group_size), sampler)
                 ]
         except ExceptionGroup as failures:
@@ -148,11 +155,19 @@ class GroupSampler:
             return await sampler.sample(token_ids, sampling)
         return await sampler.sample(token_ids, sampling, watch)
 
-    async def _play(self, prompt: Prompt, token_ids: tuple[int, ...], sample: Sample) -> Completion:
+    async def _play(
+        self, prompt: Prompt, token_ids: tuple[int, ...], sample: Sample, pause: Pause
+    ) -> Completion:
         """Return the completion of one episode, with its text. Errors: those of `sample`; UnknownSource."""
         bound = self._environments.of(prompt.source)
         played = await run_episode(
-            bound.environment, prompt, token_ids, sample=sample, tokens=self._tokens, bounds=bound.bounds
+            bound.environment,
+            prompt,
+            token_ids,
+            sample=sample,
+            tokens=self._tokens,
+            bounds=bound.bounds,
+            group_pause=pause,
         )
         completion = played.completion
         self._metrics.count("episodes_total", outcome=played.ending)

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+import grpc
+
 from slipstream.actor.replay_client import LeaseName, ReplayClient
 from slipstream.records import NO_VERSION, Lease
-from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.errors import SlipstreamError, reason_of
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 
@@ -70,8 +72,8 @@ class Heartbeat:
                 scoring_failure=self._scoring_failure,
                 give_up_after=self._seconds,
             )
-        except SlipstreamError as error:
-            self._log.warning("no heartbeat: leases may expire", error=str(error))
+        except (SlipstreamError, grpc.aio.AioRpcError) as error:
+            self._log.warning("no heartbeat: leases may expire", error=reason_of(error))
             return
         self.round_trip_seconds = time.monotonic() - began
         for name in lost:

@@ -9,7 +9,7 @@ import grpc
 
 from slipstream.actor.replay_client import ReplayClient
 from slipstream.records import Lease
-from slipstream.rpc.errors import SlipstreamError, Unreachable
+from slipstream.rpc.errors import SlipstreamError, Unreachable, reason_of
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -112,8 +112,3 @@ class LeasePrefetch:
         seconds = max(self._clock() - self._finished[0], 1e-3)
         pace = len(self._finished) / seconds
         return min(self._most, round(pace * round_trip_seconds))
-
-
-def reason_of(error: SlipstreamError | grpc.aio.AioRpcError) -> str:
-    """Return the text of an error, without the other fields of a gRPC error."""
-    return str(error.details()) if isinstance(error, grpc.aio.AioRpcError) else str(error)

@@ -20,6 +20,7 @@ from typing import Literal, Protocol, get_args
 
 import grpc
 
+from slipstream.actor.episode_run import OwnTime
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.heartbeat import Heartbeat
 from slipstream.actor.leasing import LeasePrefetch, Leasing
@@ -41,7 +42,8 @@ DRAINED = ("finished", "returned")
 MOST_UNEXPECTED_ERRORS = 8
 """Groups that may fail with an unexpected error one after the other. Then the cause is no single prompt, and
 the error ends the actor."""
-
+CANCEL_SECONDS = 5.0
+"""Longest wait of a stopping actor for the end of its cancelled groups."""
 
 Phase = Literal["waiting", "sampling", "scoring", "inserting"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -72,6 +74,8 @@ class Work:
 
     lease: Lease
     phase: Phase = "waiting"
+    over: bool = False
+    """Whether the group is inserted, has failed, or has lost its lease."""
 
     @property
     def needs_place(self) -> bool:
@@ -225,11 +229,8 @@ class Actor:
         """
         lease = work.lease
         try:
-            group = await self._sampled_and_scored(work)
-            work.phase = "inserting"
-            outcome = await self._replay.insert(group)
+            await self._insert(work)
             self._unexpected_errors = 0
-            self._log.debug("inserted", group=lease.group_id, outcome=outcome.value)
         except TimeoutError:
             detail = f"not finished in {self._group_timeout:g} s (rollout.group_timeout_seconds)"
             if self._served.serving:
@@ -254,8 +255,21 @@ class Actor:
         except Exception as error:
             await self._fail(lease, error)
 
+    async def _insert(self, work: Work) -> None:
+        try:
+            group = await self._sampled_and_scored(work)
+            work.phase = "inserting"
+            outcome = await self._replay.insert(group)
+            self._log.debug("inserted", group=work.lease.group_id, outcome=outcome.value)
+        finally:
+            work.over = True
+
     async def _sampled_and_scored(self, work: Work) -> Group:
-        """Return the group. Its time counts from the moment at which it has a place. Errors: TimeoutError."""
+        """Return the group.
+
+        Its time counts from the moment at which it has a place, without the time in which an episode waits
+        for others to end. Errors: TimeoutError.
+        """
         lease = work.lease
         newest = self._served.version if lease.purpose is Purpose.EVALUATION else NO_VERSION
         async with self._places.place(
@@ -264,14 +278,14 @@ class Actor:
             min_version=newest,
             engines_lost=lease.engines_lost,
         ) as sampler:
-            deadline = asyncio.get_running_loop().time() + self._group_timeout
+            group_time = OwnTime(self._group_timeout)
             work.phase = "sampling"
-            async with asyncio.timeout_at(deadline):
-                generated = await self._sampler.generate(lease, sampler)
+            async with group_time.timeout:
+                generated = await self._sampler.generate(lease, sampler, group_time.paused)
         work.phase = "scoring"
         self._prefetch.finished()
         self._progress.set()
-        async with asyncio.timeout_at(deadline):
+        async with asyncio.timeout_at(group_time.timeout.when()):
             group = await self._sampler.score(lease, generated)
         self._report_scoring_failure(group)
         return group
@@ -290,8 +304,9 @@ class Actor:
         its answer has not arrived yet.
         """
         for task, work in self._works.items():
-            unfinished = work.phase != "inserting" and not task.done()
+            unfinished = work.phase != "inserting" and not work.over
             if (work.lease.group_id, work.lease.lease_epoch) == name and unfinished:
+                work.over = True
                 self._count_lost(work.lease, "lease_lost", "no heartbeat arrived in time")
                 task.cancel()
 
@@ -326,11 +341,14 @@ class Actor:
         unfinished += await self._leasing.late()
         for task in self._works:
             task.cancel()
-        results = await asyncio.gather(*self._works, return_exceptions=True)
-        for work, result in zip(self._works.values(), results, strict=True):
-            if isinstance(result, Exception):
-                error = f"{type(result).__name__}: {result}"
-                self._log.error("group failed", group=work.lease.group_id, error=error)
+        if self._works:  # an environment may take long to end, or never
+            await asyncio.wait(self._works, timeout=CANCEL_SECONDS)
+        for task, work in self._works.items():
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if error is not None:
+                self._log.error("group failed", group=work.lease.group_id, error=located(error))
+            if not task.done():
+                self._log.error("group does not end when it is cancelled", group=work.lease.group_id)
         await self._leasing.return_leases(unfinished)
 
 

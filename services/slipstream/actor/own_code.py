@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """Code of the user raised CancelledError without being cancelled, or SystemExit."""
+    """Code of the user raised CancelledError without being cancelled, or an error outside of Exception."""
 
 
 async def uninterrupted(work: Awaitable[T]) -> T:
@@ -30,8 +30,10 @@ async def uninterrupted(work: Awaitable[T]) -> T:
         if task.cancelling() > cancellations:
             raise
         raise Interrupted("CancelledError, and nobody had cancelled it") from error
-    except SystemExit as error:
-        raise Interrupted(f"SystemExit: {error.code}") from error
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # SystemExit, or the panic of a library that is written in Rust
+        raise Interrupted(f"{type(error).__name__}: {error}") from error
 
 
 def described(error: BaseException) -> str:

@@ -13,6 +13,8 @@ IN_A_SCRIPT = "The user executing the script can't"
 WITHOUT_PASSWORD = ("Authentication required", "HELLO must be called with the client already authenticated")
 SUPERSEDED = "SUPERSEDED "
 """The error code that our scripts put first, as Redis puts WRONGTYPE or NOSCRIPT."""
+PASSING = ("MISCONF", "READONLY", "read only replica", "MASTERDOWN", "Link with MASTER is down", "TRYAGAIN")
+"""Errors that pass without a change of ours: a full disk, a failover."""
 HANGING_UP = ("closed by server", "reset by peer")
 
 
@@ -71,6 +73,8 @@ def _of_response(error: exceptions.ResponseError, access: Access) -> SlipstreamE
             f"{_redis(access)} does not let user {access.shown_user} do what replay needs ({_line(error)}); "
             "give the user the rules of deploy/redis/users.acl.template"
         )
+    if any(code in text for code in PASSING):
+        return Unreachable(f"{_redis(access)} takes no commands for now ({_line(error)})")
     return None
 
 

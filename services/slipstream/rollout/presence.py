@@ -12,7 +12,7 @@ from slipstream.records import ListedRollout
 from slipstream.rollout.servicer import RolloutServicer
 from slipstream.rpc import replay_codec
 from slipstream.rpc.channel import call_with_growing_deadline
-from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.errors import SlipstreamError, reason_of
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -79,8 +79,8 @@ class Presence:
                 longest_seconds=min(self._rpc.timeout_seconds, give_up_after / 2),
                 give_up_after=give_up_after,
             )
-        except SlipstreamError as error:
-            self._log.warning("no heartbeat: actors may not find this rollout", error=str(error))
+        except (SlipstreamError, grpc.aio.AioRpcError) as error:
+            self._log.warning("no heartbeat: actors may not find this rollout", error=reason_of(error))
 
 
 def advertised_address(config: RolloutConfig, bound: str) -> str:

@@ -84,6 +84,11 @@ class Stuck(SlipstreamError):
     """A thread of this process does not return; the process must exit without waiting for it."""
 
 
+def reason_of(error: SlipstreamError | grpc.aio.AioRpcError) -> str:
+    """Return the text of an error, without the other fields of a gRPC error."""
+    return str(error.details()) if isinstance(error, grpc.aio.AioRpcError) else str(error)
+
+
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Maps a SlipstreamError or ValueError of a servicer to its gRPC status; others stay INTERNAL.
 

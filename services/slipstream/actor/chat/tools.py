@@ -163,7 +163,11 @@ def in_daemon_thread(function: Callable[[], Any], ended: Callable[[], None]) -> 
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, name="tool", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="tool", daemon=True).start()
+    except RuntimeError:  # no further thread can be started
+        ended()
+        raise
     return future
 
 

@@ -67,7 +67,8 @@ class RolloutConfig(Section):
     recompute_kv: bool = False
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
     group_timeout_seconds: float = Field(1100.0, gt=0)
-    """Longest time of one group in an actor, with scoring; after it the prompt goes to another actor."""
+    """Longest time of one group in an actor, with scoring; after it the prompt goes to another actor. Waits
+    for a free program, server or session are not counted."""
     start_timeout_seconds: float = Field(1800.0, gt=0)
     """Longest wait for an engine to start; a quarter of an hour is normal for a large model."""
     emulated: "EmulatedEngine" = Field(default_factory=lambda: EmulatedEngine())
