@@ -412,6 +412,33 @@ async def test_a_rollout_that_falls_behind_gets_no_groups_and_then_its_requests_
 
 
 @scenario
+async def test_after_a_resume_from_an_older_checkpoint_a_rollout_with_a_lost_version_is_not_the_newest() -> (
+    None
+):
+    async with fleet(pipeline_depth=1, max_staleness=3) as actor:
+        one = await actor.add(version=50, places=3, step_seconds=0.01)
+        two = await actor.add(version=50, places=1)
+        two.engine.gate.clear()
+        await until(lambda: actor.rollouts.capacity == 4)
+        (prompt,) = prompts(1)
+        running = asyncio.create_task(ask(actor, "g0", prompt))
+        await wait_until_sampling(one)
+        one.serve(40)
+        await until(lambda: actor.served.version == 40)
+        assert actor.rollouts.capacity == 4
+        ((turn,),) = [await running]
+        assert [span.version for span in turn.spans] == [50, 40]
+        assert turn.engines == 1
+        one.serve(42)
+        await until(lambda: actor.served.version == 42)
+        two.serve(41)
+        await until(lambda: actor.rollouts._rollouts["rollout-1"].status.serving_version == 41)
+        assert actor.served.version == 42
+        two.serve(43)
+        await until(lambda: actor.served.version == 43)
+
+
+@scenario
 async def test_a_rollout_that_replay_does_not_list_any_more_keeps_its_requests() -> None:
     async with fleet() as actor:
         server = await actor.add(step_seconds=0.01)

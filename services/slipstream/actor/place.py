@@ -44,6 +44,8 @@ class Rollout:
     """Groups of this actor that have a place here."""
     full_until: float = 0.0
     """Time until which the rollout is taken as full, because it refused a group."""
+    lost_version: bool = False
+    """Whether it serves a version of lost steps: the learner has resumed from an older checkpoint since."""
     lag: int = 0
     """Versions by which it is behind the newest that any rollout serves; 0 while it takes no requests."""
 

@@ -209,6 +209,8 @@ class Rollouts:
 
     def _heard(self, rollout: Rollout, status: RolloutStatus) -> None:
         before, rollout.status, rollout.heard = rollout.status, status, True
+        if before.serving_version != status.serving_version:
+            self._follow_resume(rollout, before.serving_version)
         if before != status:
             self._follow_version()
             self._notify()
@@ -241,20 +243,32 @@ class Rollouts:
         self._follow_version()
         self._notify()
 
+    def _follow_resume(self, rollout: Rollout, before: int) -> None:
+        """Find the rollouts that serve lost versions, when one goes back to an older version than before.
+
+        The learner has resumed from an older checkpoint then. The first rollout that goes back shows it.
+        """
+        version = rollout.status.serving_version
+        if version < before and not rollout.lost_version:
+            for each in self._rollouts.values():
+                each.lost_version = each.status.serving_version > version
+        rollout.lost_version = False
+
     def _follow_version(self) -> None:
-        """Let `served` follow the newest version that a rollout serves."""
-        versions = [each.status.serving_version for each in self._rollouts.values() if each.usable]
-        if not versions:
+        """Let `served` follow the newest version that a rollout serves, lost versions aside."""
+        usable = [each for each in self._rollouts.values() if each.usable]
+        if not usable:
             self._served.suspend()
             return
-        self._served.serve(max(versions))
+        newest = max(each.status.serving_version for each in _up_to_date(usable) or usable)
+        self._served.serve(newest)
         for rollout in self._rollouts.values():
-            self._follow_lag(rollout, newest=max(versions))
+            self._follow_lag(rollout, newest=newest)
 
     def _follow_lag(self, rollout: Rollout, *, newest: int) -> None:
         """Take the requests of a rollout elsewhere once its tokens are over age."""
         before = rollout.lag
-        rollout.lag = newest - rollout.status.serving_version if rollout.usable else 0
+        rollout.lag = max(0, newest - rollout.status.serving_version) if rollout.usable else 0
         if self.over_age(rollout) and before <= self._most_lag:
             reason = f"it serves version {rollout.status.serving_version}, and others serve {newest}"
             self._metrics.count("rollouts_lost_total", reason="outdated")
@@ -272,6 +286,10 @@ class Rollouts:
     async def _wake(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _up_to_date(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    return [rollout for rollout in rollouts if not rollout.lost_version]
 
 
 def _stream_of(rollout: Rollout) -> RolloutStream:
