@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from slipstream.cli.checks.context import needed_context
-from slipstream.cli.checks.environment import check_environment
+from slipstream.cli.checks.environment import _start_seconds, check_environment
 from slipstream.config import ConfigError, TinyModel, parse_config
 from slipstream.config.checks import check_config
 from slipstream.config.problem import Problem
@@ -23,6 +23,11 @@ class Plain:
 class Narrow:
     async def run(self): ...
 class Empty: ...
+class Endless:
+    def __init__(self):
+        import time
+        time.sleep(60)
+    async def run(self, episode): ...
 def game(episode): ...
 """
 
@@ -76,6 +81,21 @@ def test_an_environment_that_cannot_be_created_is_one_line_with_key_and_remedy(
     assert words[0] in problem.reason
     assert words[1] in problem.remedy
     assert "\n" not in str(problem)
+
+
+def test_an_environment_that_is_not_ready_in_time_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.cli.checks.environment.LIMIT_SECONDS", 1.0)
+    (problem,) = problems(tmp_path, monkeypatch, "mine_played:Endless")
+    assert str(problem).startswith("data.environment: cannot be used: it is not ready after 1 s")
+
+
+def test_the_time_of_a_check_contains_that_of_the_processes_that_the_environment_starts() -> None:
+    tools = [{"kind": "mcp", "command": ["true"], "start_seconds": 300}, {"kind": "python"}]
+    data = {"kind": "addition", "environment": {"kind": "chat_tools", "tools": tools}}
+    environment = parse_config({"data": data, "rewards": [{"name": "exact_match"}]}).data.environment
+    assert _start_seconds(environment) == 300
 
 
 def keys(config: Any) -> list[str]:

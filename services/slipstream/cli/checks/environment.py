@@ -20,6 +20,7 @@ from slipstream.config.environments import (
     ProgramEnvironment,
     SingleTurnEnvironment,
 )
+from slipstream.config.mcp import McpTools
 from slipstream.config.openenv import OpenEnvEnvironment
 from slipstream.config.problem import Problem
 from slipstream.config.sources import sources
@@ -56,12 +57,13 @@ def _of_environment(environment: EnvironmentConfig, config: RunConfig) -> Iterat
         )
         return
     section, path = environment.model_dump_json(), config.model.path
+    seconds = LIMIT_SECONDS + _start_seconds(environment)
     if isinstance(environment, ChatToolsEnvironment) and path is None:
         with tiny_tokenizer(config) as folder:
-            yield from _tried(section, str(folder), str(Path.cwd()))
+            yield from _tried(section, str(folder), str(Path.cwd()), seconds)
     else:
         model = str(path) if path is not None and has_chat_template(path) else ""
-        yield from _tried(section, model, str(Path.cwd()))
+        yield from _tried(section, model, str(Path.cwd()), seconds)
     if isinstance(environment, ProgramEnvironment):
         yield from _without_chat(config)
 
@@ -79,6 +81,15 @@ def _openenv(environment: OpenEnvEnvironment) -> Iterator[Problem]:
             reason=f"there is no program {environment.command[0]!r}",
             remedy="install it, or give its path, for example of uvicorn in the environment's own venv",
         )
+
+
+def _start_seconds(environment: EnvironmentConfig) -> float:
+    """Return the time that the processes of an environment may take to start, one after the other."""
+    if isinstance(environment, VerifiersEnvironment):
+        return environment.start_seconds
+    if isinstance(environment, ChatToolsEnvironment):
+        return sum(tool.start_seconds for tool in environment.tools if isinstance(tool, McpTools))
+    return 0.0
 
 
 def _lacks_template(model: ModelConfig) -> bool:
@@ -105,7 +116,7 @@ def _without_chat(config: RunConfig) -> Iterator[Problem]:
 
 
 @lru_cache(maxsize=8)
-def _tried(section: str, model: str, folder: str) -> tuple[Problem, ...]:
+def _tried(section: str, model: str, folder: str, seconds: float) -> tuple[Problem, ...]:
     """Return what the child process says; stages of a run often have the same environment."""
     try:
         done = subprocess.run(
@@ -113,9 +124,12 @@ def _tried(section: str, model: str, folder: str) -> tuple[Problem, ...]:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=LIMIT_SECONDS,
+            timeout=seconds,
             check=True,
         )
+    except subprocess.TimeoutExpired:
+        reason = f"cannot be used: it is not ready after {seconds:g} s"
+        return (Problem(key=KEY, reason=reason, remedy="look at what its modules do when they are imported"),)
     except (OSError, subprocess.SubprocessError) as error:
         last = str(getattr(error, "stderr", None) or error).strip().rpartition("\n")[2]
         reason = f"cannot be used: the process that made it ended: {last}"
