@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.config.problem import Invalid
-from slipstream.config.sections.model import TINY_TOKENS
+from slipstream.config.sections.model import TINY_VOCABULARY
 
 
 def vocabulary_of(directory: Path) -> str:
@@ -30,7 +30,7 @@ def vocabulary_of(directory: Path) -> str:
 
 def vocabulary_of_tiny() -> str:
     """Return the digest of a tiny model's vocabulary, without a model directory."""
-    return _digest(dict(enumerate(TINY_TOKENS)))
+    return _digest(dict(enumerate(TINY_VOCABULARY)))
 
 
 def _digest(tokens: dict[int, str]) -> str:

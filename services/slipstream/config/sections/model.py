@@ -17,6 +17,13 @@ TINY_SPECIAL: Final = ("<pad>", "<eos>", "<unk>")
 TINY_CHARACTERS: Final = string.digits + string.ascii_letters + string.punctuation + " \n"
 TINY_TOKENS: Final = (*TINY_SPECIAL, *TINY_CHARACTERS)
 """Text of each token id of a tiny model, starting at id 0."""
+BYTE_LEVEL: Final = {
+    " ": "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}",
+    "\n": "\N{LATIN CAPITAL LETTER C WITH DOT ABOVE}",
+}
+"""Letters in place of white space in the vocabulary of byte-level tokenizers."""
+TINY_VOCABULARY: Final = tuple(BYTE_LEVEL.get(token, token) for token in TINY_TOKENS)
+"""The tokens in the file of the tokenizer."""
 
 
 class TinyModel(Section):

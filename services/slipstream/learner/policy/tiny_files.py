@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen3MoeConfig
 
 from slipstream.config import ConfigError, TinyModel, load_config
-from slipstream.config.sections.model import TINY_SPECIAL, TINY_TOKENS
+from slipstream.config.sections.model import TINY_SPECIAL, TINY_VOCABULARY
 
 PAD, EOS, UNKNOWN = TINY_SPECIAL
 
@@ -26,7 +26,7 @@ def make_tokenizer(*, max_tokens: int, chat_template: str | None = None) -> PreT
     It is a byte-level BPE without merges, because AutoTokenizer makes one from the vocabulary and the merges
     of any Qwen2 model, and reads nothing else of its tokenizer. Other characters are left out.
     """
-    vocabulary = {_byte_level(token): index for index, token in enumerate(TINY_TOKENS)}
+    vocabulary = {token: index for index, token in enumerate(TINY_VOCABULARY)}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -40,14 +40,6 @@ def make_tokenizer(*, max_tokens: int, chat_template: str | None = None) -> PreT
     )
     fast.chat_template = chat_template
     return fast
-
-
-def _byte_level(token: str) -> str:
-    """Return a token in the alphabet of byte-level tokenizers, which has letters in place of spaces."""
-    if token in TINY_SPECIAL:
-        return token
-    ((text, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(token)
-    return text
 
 
 def make_configuration(tiny: TinyModel, tokenizer: PreTrainedTokenizerFast) -> Qwen2Config | Qwen3MoeConfig:
