@@ -61,6 +61,7 @@ MIXES_PYTHON = (
     "{kind: sort_digits, environment: {kind: chat_tools, tools: [{kind: python}]}}]}\n"
 )
 MCP = f"{TINY_RUN}data: {{kind: addition, environment: {{kind: chat_tools, tools: [{{kind: mcp, %s}}]}}}}\n"
+MIXES_MCP = MIXES_PYTHON.replace("kind: python", "kind: mcp, command: [/usr/bin/uvx, a-server]")
 DISTILS = f"{TINY_RUN}algorithm: {{distillation: {{}}}}\n"
 TAUGHT = f"{DISTILS}teacher: {{path: /models/teacher}}\n"
 ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
@@ -157,6 +158,7 @@ CASES: tuple[tuple[Values, str], ...] = (
         run(MCP % "command: [npx, a-server]"),
         "the run's tool server is started by npx, which the image slipstream/services has not",
     ),
+    (run(MIXES_MCP), "the run's tool server is started by uvx, which the image slipstream/services has not"),
     (run(f"{TINY_RUN}verifier: {{device: cuda}}\n"), "verifier.device is cuda, and verifier.gpu.count is 0"),
     ({"learner": {"ranksPerNode": 2}}, "learner.ranksPerNode is 2, and a rank is a GPU"),
     (

@@ -1,8 +1,8 @@
-{{/* Guards on the tools of the environment, which the actors call. */}}
+{{/* Guards on the tools of the environments, which the actors call. */}}
 
 {{- define "slipstream.guards.tools" -}}
 {{- $root := . -}}
-{{- range (include "slipstream.run.look" (list . "data.environment.tools") | fromJson).value -}}
+{{- range (include "slipstream.run.tools" . | fromJson).tools -}}
 {{- if eq (toString .kind) "mcp" }}
 {{- include "slipstream.guards.mcp" (list $root .) }}
 {{- end }}

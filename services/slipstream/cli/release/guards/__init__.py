@@ -11,6 +11,7 @@ from typing import Final
 from slipstream.cli.release.guards.compute import checkpoints_of_nodes, learner, moved, pools
 from slipstream.cli.release.guards.scoring import rewards, teacher, verifier
 from slipstream.cli.release.guards.sources import data, model, owned_keys, redis, source_of_model
+from slipstream.cli.release.guards.tools import tools
 from slipstream.cli.release.release import Release
 from slipstream.config.checks import Problem
 
@@ -25,4 +26,5 @@ VALUE_GUARDS: Final[tuple[Guard, ...]] = (
     verifier,
     rewards,
     teacher,
+    tools,
 )
