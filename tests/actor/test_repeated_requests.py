@@ -160,6 +160,20 @@ def _tokens(text: str) -> dict[int, list[str]]:
 
 
 @scenario
+async def test_an_equal_request_after_an_answer_without_text_begins_a_conversation() -> None:
+    policy = Policy(say=lambda _: "go on")
+    async with conversation(policy, bounds={"max_segments": 2}) as (_, episode, session, served):
+        async with client(served, session) as made:
+            for _ in range(2):
+                reply = await made.completions.create(model="any", prompt="1+1=", stop=["go"])
+                assert reply.choices[0].text == ""
+            assert policy.contexts[0] == policy.contexts[1]
+            await made.completions.create(model="any", prompt="1+1=go and", stop=["go"])
+        assert policy.contexts[2][: len(policy.contexts[0])] == policy.contexts[0]
+        assert len(sampled(episode)) == 2
+
+
+@scenario
 async def test_requests_without_a_turn_do_not_count_as_conversations() -> None:
     policy = HeldPolicy(held={0, 1, 2})
     async with endpoint() as served:

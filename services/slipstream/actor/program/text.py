@@ -57,6 +57,8 @@ class _Known:
     """Prompt, turns and observations."""
     text: str | None
     """The prompts and answers of its client; None if the client sends token ids."""
+    request: str | tuple[int, ...]
+    """Prompt of the last request. The same prompt again begins a conversation, even after an empty answer."""
     ends: tuple[str, ...] = ("",)
     """What a prompt that continues the conversation has behind `text`, the likeliest first: the spelling of
     the end-of-sequence token, if the last turn has sampled it; the stop string that ended it, with or without
@@ -107,6 +109,7 @@ class TextConversations:
                     segment=segment,
                     token_ids=token_ids + turn.token_ids,
                     text=prompt + text if isinstance(prompt, str) else None,
+                    request=prompt,
                     ends=self._ends(turn, reader),
                 )
             )
@@ -160,6 +163,8 @@ class TextConversations:
 
     def _rest(self, held: _Known, prompt: str | tuple[int, ...]) -> tuple[int, ...] | None:
         """Return the tokens of a prompt after those of a conversation; None if it does not continue it."""
+        if prompt == held.request:
+            return None
         if not isinstance(prompt, str):
             size = len(held.token_ids)
             return prompt[size:] if prompt[:size] == held.token_ids else None
