@@ -20,6 +20,12 @@ class Game:
     async def run(self, episode): ...
 class Plain:
     def run(self, episode): ...
+class Shared:
+    @staticmethod
+    async def run(episode): ...
+class Kind:
+    @classmethod
+    async def run(cls, episode): ...
 class Narrow:
     async def run(self): ...
 class Empty: ...
@@ -48,6 +54,8 @@ def configured(rewards: Any = ({"name": "exact_match"},), sections: Any = (), **
 
 def test_a_valid_environment_has_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert problems(tmp_path, monkeypatch, "mine_played:Game", largest=4) == []
+    assert problems(tmp_path, monkeypatch, "mine_played:Shared") == []
+    assert problems(tmp_path, monkeypatch, "mine_played:Kind") == []
 
 
 @pytest.mark.parametrize(

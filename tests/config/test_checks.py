@@ -161,6 +161,16 @@ def test_a_group_that_hangs_for_longer_than_a_rollout_waits_is_named_with_both_n
     assert problems("rewards=[{name: exact_match}, {name: code_tests}]", *enough) == []
 
 
+def test_the_time_of_a_group_counts_all_conversations_of_an_agent() -> None:
+    agent = "data={kind: addition, environment: {kind: program, command: [a], max_segments: 4, seconds: 100}}"
+    longer = ("rollout.max_new_tokens=256", "model.tiny.max_tokens=512")
+    (problem,) = problems(agent, *longer, "rollout.group_timeout_seconds=150")
+    assert problem.key == "rollout.group_timeout_seconds"
+    assert "in each of 4 conversations (data.environment.max_segments) and 100 s beside" in problem.reason
+    assert problem.remedy.startswith("set it to 152 or more")  # 4 × 256 tokens, 20 a second, and 100 s
+    assert problems(agent, *longer, "rollout.group_timeout_seconds=152") == []
+
+
 def test_of_a_judge_that_hangs_the_remedy_is_more_calls_and_not_more_children() -> None:
     judge = "{name: judge, url: 'https://j.example/v1', model: m, concurrency: 2, timeout_seconds: 9}"
     (problem,) = problems(f"rewards=[{{name: exact_match}}, {judge}]")

@@ -5,19 +5,11 @@ from typing import Any
 
 from slipstream.actor.environment import Environment, EpisodeBounds
 from slipstream.config import ConfigError
-from slipstream.config.environments import (
-    CustomEnvironment,
-    EnvironmentConfig,
-    ProgramEnvironment,
-    SingleTurnEnvironment,
-)
+from slipstream.config.environments import CustomEnvironment, EnvironmentConfig, SingleTurnEnvironment
 from slipstream.config.problem import Problem
-from slipstream.config.verifiers import VerifiersEnvironment
 from slipstream.functions import FunctionMissing, load_function
 
 KEY = "data.environment"
-MANY_SEGMENTS = (ProgramEnvironment, VerifiersEnvironment)
-"""Environments with several conversations in an episode."""
 CALLED_AS = (
     "it is a class with `async def run(self, episode)`, made once per actor as Name(**arguments); "
     "docs/environments.md describes it"
@@ -72,7 +64,7 @@ def episode_bounds(
     return EpisodeBounds(
         max_tokens=max_new_tokens,
         context_tokens=context_tokens,
-        max_segments=config.max_segments if isinstance(config, MANY_SEGMENTS) else 1,
+        max_segments=config.most_conversations,
         turn_tokens=config.turn_tokens,
         max_turns=config.max_turns,
         seconds=config.seconds,
@@ -95,8 +87,9 @@ def _class_of(config: CustomEnvironment) -> type[Any]:
     if not inspect.iscoroutinefunction(run):
         missing = "no `run`" if run is None else "a `run` that is no coroutine function (`async def`)"
         raise _unusable("function", f"{config.function} has {missing}", remedy=CALLED_AS)
+    needs_no_self = isinstance(inspect.getattr_static(loaded, "run"), staticmethod | classmethod)
     try:
-        inspect.signature(run).bind("self", "episode")
+        inspect.signature(run).bind(*(["episode"] if needs_no_self else ["self", "episode"]))
     except TypeError as error:
         reason = f"{config.function}.run cannot be called with an episode: {error}"
         raise _unusable("function", reason, remedy=CALLED_AS) from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from slipstream.config.environments import SingleTurnEnvironment
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
+from slipstream.config.sections.rollout import RolloutConfig
 from slipstream.config.sources import Source, sources
 
 CHUNKS_OF_SILENCE = 2
@@ -55,24 +56,31 @@ def _admission(config: RunConfig) -> Iterator[Problem]:
 def _group_time(config: RunConfig) -> Iterator[Problem]:
     """Compare the time that a group has with the time that its longest answer takes in a busy engine.
 
-    The answer is one of the source whose environment may take the longest.
+    The answer is one of the source whose episodes may take the longest.
     """
     rollout = config.rollout
-    slowest = max(sources(config), key=_seconds_beside_sampling)
-    beside = _seconds_beside_sampling(slowest)
-    needed = rollout.max_new_tokens / BUSY_TOKENS_PER_SECOND + beside
+    slowest = max(sources(config), key=lambda source: _needed_seconds(rollout, source))
+    needed = _needed_seconds(rollout, slowest)
     if rollout.engine == "emulated" or needed <= rollout.group_timeout_seconds:
         return
+    beside, conversations = _seconds_beside_sampling(slowest), slowest.environment.most_conversations
+    each = f" in each of {conversations} conversations ({slowest.environment_key}.max_segments)"
     tools = f" and {beside:g} s beside sampling ({slowest.environment_key}.seconds)" if beside else ""
     yield Problem(
         key="rollout.group_timeout_seconds",
         reason=f"is {rollout.group_timeout_seconds:g} s, and an answer of {rollout.max_new_tokens:,} tokens "
-        f"(rollout.max_new_tokens){tools} takes {needed:,.0f} s in an engine that samples "
-        f"{BUSY_TOKENS_PER_SECOND:g} tokens a second for each request: the longest answers may never be "
-        "finished",
+        f"(rollout.max_new_tokens){each if conversations > 1 else ''}{tools} takes {needed:,.0f} s in an "
+        f"engine that samples {BUSY_TOKENS_PER_SECOND:g} tokens a second for each request: the longest "
+        "answers may never be finished",
         remedy=f"set it to {math.ceil(needed)} or more, or lower rollout.max_new_tokens",
         severity="note",
     )
+
+
+def _needed_seconds(rollout: RolloutConfig, source: Source) -> float:
+    """Return the time of the longest episode of a source, whose conversations follow one another."""
+    tokens = rollout.max_new_tokens * source.environment.most_conversations
+    return tokens / BUSY_TOKENS_PER_SECOND + _seconds_beside_sampling(source)
 
 
 def _seconds_beside_sampling(source: Source) -> float:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from slipstream.config.environment_kind import EnvironmentKind
 from slipstream.config.mcp import McpTools
 from slipstream.config.openenv import OpenEnvEnvironment
 from slipstream.config.problem import Invalid
@@ -17,19 +18,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
-class _Environment(_Strict):
-    """The facts of a kind of environment, for code that treats some kinds differently."""
-
-    has_turns: ClassVar[bool] = True
-    """Whether an episode may have several turns, and gives rewards of the kind `environment`."""
-    own_prompts: ClassVar[bool] = False
-    """Whether the policy samples after prompts that the environment makes, of unknown lengths."""
-    reward_names: ClassVar[tuple[str, ...] | None]
-    """Names of the values that an episode gives to rewards of the kind `environment`; None: names that this
-    configuration does not know."""
-
-
-class SingleTurnEnvironment(_Environment):
+class SingleTurnEnvironment(EnvironmentKind):
     """The policy answers each prompt once."""
 
     has_turns: ClassVar[bool] = False
@@ -38,7 +27,7 @@ class SingleTurnEnvironment(_Environment):
     """Name of the kind."""
 
 
-class CustomEnvironment(_Environment):
+class CustomEnvironment(EnvironmentKind):
     """An environment of your own, of one turn or several: docs/environments.md."""
 
     reward_names = None
@@ -87,10 +76,9 @@ class PythonTool(_Strict):
 ToolConfig = Annotated[FunctionTool | PythonTool | McpTools, Field(discriminator="kind")]
 
 
-class ChatToolsEnvironment(_Environment):
+class ChatToolsEnvironment(EnvironmentKind):
     """The policy answers by its chat template, and may call tools before it does: docs/environments.md."""
 
-    own_prompts: ClassVar[bool] = True
     reward_names = ("tool_calls", "failed_tool_calls")
     kind: Literal["chat_tools"] = "chat_tools"
     """Name of the kind."""
@@ -110,12 +98,16 @@ class ChatToolsEnvironment(_Environment):
     seconds: float = Field(300.0, gt=0)
     """Longest time that the tools may take in an episode. After it the completion is withheld."""
 
+    @property
+    def own_prompts(self) -> bool:
+        """See EnvironmentKind."""
+        return True
 
-class ProgramEnvironment(_Environment):
+
+class ProgramEnvironment(EnvironmentKind):
     """An agent of your own, unmodified, as a child process that calls an OpenAI-compatible endpoint:
     docs/agents.md."""
 
-    own_prompts: ClassVar[bool] = True
     reward_names = ("exit_status", "succeeded", "turns")
     kind: Literal["program"] = "program"
     """Name of the kind."""
@@ -157,6 +149,16 @@ class ProgramEnvironment(_Environment):
     """Most requests of one episode at the same time; further ones are refused with the status 429."""
     request_kib: int = Field(1024, ge=1, le=65536)
     """Most KiB of the body of one request."""
+
+    @property
+    def own_prompts(self) -> bool:
+        """See EnvironmentKind."""
+        return True
+
+    @property
+    def most_conversations(self) -> int:
+        """See EnvironmentKind."""
+        return self.max_segments
 
     @field_validator("files")
     @classmethod

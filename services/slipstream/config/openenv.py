@@ -1,10 +1,11 @@
 """The environment `openenv`: a server of the OpenEnv project, and the texts between its steps."""
 
 from string import Formatter
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from slipstream.config.environment_kind import EnvironmentKind
 from slipstream.config.problem import Invalid
 
 PORT_REMEDY = "add an argument with `{port}`, such as `--port={port}`"
@@ -13,15 +14,10 @@ PLACEHOLDERS = {"start": {"observation"}, "observation": {"observation", "reward
 """Names in the texts that are no fields of an observation."""
 
 
-class OpenEnvEnvironment(BaseModel):
+class OpenEnvEnvironment(EnvironmentKind):
     """An environment of the OpenEnv project: a server with `reset` and `step`, docs/environments.md."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-    has_turns: ClassVar[bool] = True
-    reward_names: ClassVar[tuple[str, ...] | None] = (
-        *("total_reward", "last_reward", "finished", "refused_actions"),
-    )
+    reward_names = ("total_reward", "last_reward", "finished", "refused_actions")
     kind: Literal["openenv"] = "openenv"
     """Name of the kind."""
     url: str | None = Field(None, pattern=r"^https?://[^\s/]+(/\S*)?$")
@@ -59,7 +55,7 @@ class OpenEnvEnvironment(BaseModel):
 
     @property
     def own_prompts(self) -> bool:
-        """Whether the policy samples after prompts that the environment makes, of unknown lengths."""
+        """See EnvironmentKind."""
         return bool(self.start)
 
     @model_validator(mode="after")

@@ -1,23 +1,20 @@
 """The environment `verifiers`: an environment of the verifiers package, by name and arguments."""
 
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from slipstream.config.environment_kind import EnvironmentKind
 from slipstream.config.problem import Invalid
 
 TASK_FIELD: Final = "verifiers_task"
 """Column of a row with the whole task of verifiers in JSON."""
 
 
-class VerifiersEnvironment(BaseModel):
+class VerifiersEnvironment(EnvironmentKind):
     """An environment of the verifiers package, in a Python of its own: docs/environments.md."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-    has_turns: ClassVar[bool] = True
-    own_prompts: ClassVar[bool] = True
-    reward_names: ClassVar[tuple[str, ...] | None] = None
+    reward_names = None
     kind: Literal["verifiers"] = "verifiers"
     """Name of the kind."""
     python: str = Field(min_length=1)
@@ -51,6 +48,16 @@ class VerifiersEnvironment(BaseModel):
     """Most requests of one episode at the same time; further ones are refused with the status 429."""
     request_kib: int = Field(1024, ge=1, le=65536)
     """Most KiB of the body of one request."""
+
+    @property
+    def own_prompts(self) -> bool:
+        """See EnvironmentKind."""
+        return True
+
+    @property
+    def most_conversations(self) -> int:
+        """See EnvironmentKind."""
+        return self.max_segments
 
     @field_validator("arguments")
     @classmethod
