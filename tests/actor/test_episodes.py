@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from actor.fakes import alone
 from actor.rollout_servers import Fleet, answer, fleet, logprob
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollout.fakes import FakeEngine, lease, metric, prompt, scenario, small_config, turn
+from rollout.fakes import FakeEngine, lease, metric, prompt, scenario, small_config, turn, until
 from slipstream.actor.environment import Environment, Episode, EpisodeBounds, EpisodeFull
 from slipstream.actor.environment_rewards import EnvironmentRewards
 from slipstream.actor.episode_run import WITHHELD, Played, run_episode
@@ -380,6 +381,73 @@ async def test_a_cancelled_episode_is_cancelled() -> None:
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await playing
+
+
+async def ignores_every_error(episode: Episode) -> None:
+    await episode.sample()
+    while True:
+        with suppress(Exception, asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
+@scenario
+async def test_an_environment_that_ignores_its_cancellation_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slipstream.actor.own_code.END_SECONDS", 0.1)
+    played = await asyncio.wait_for(played_by(ignores_every_error, seconds=0.1), 5)
+    assert failure(played) == "took more than 0.1 s beside sampling (data.environment.seconds)"
+    playing = asyncio.create_task(played_by(ignores_every_error))
+    await asyncio.sleep(0.05)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(playing, 5)
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+
+
+@scenario
+async def test_an_environment_that_is_cancelled_may_await_in_its_clean_up() -> None:
+    ended: list[str] = []
+
+    async def play(episode: Episode) -> None:
+        try:
+            await episode.sample()
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0.1)
+            ended.append(episode.text)
+
+    assert (await played_by(play, seconds=0.5)).ending == "timeout"
+    assert ended == ["5 6 7"]
+
+
+@scenario
+async def test_an_environment_that_goes_on_without_tokens_is_stopped_and_stops_no_other_work() -> None:
+    async def play(episode: Episode) -> None:
+        while True:
+            with suppress(Exception):
+                await episode.sample()
+
+    played = await asyncio.wait_for(played_by(play, max_turns=2, seconds=0.2), 5)
+    assert (played.ending, played.turns) == ("timeout", 2)
+
+
+@scenario
+async def test_a_task_that_an_environment_leaves_behind_samples_nothing() -> None:
+    late: list[asyncio.Task[str]] = []
+
+    async def play(episode: Episode) -> None:
+        async def wait_and_sample() -> str:
+            await asyncio.sleep(0.1)
+            return await episode.sample()
+
+        await episode.sample()
+        late.append(asyncio.create_task(wait_and_sample()))
+
+    played = await played_by(play)
+    with pytest.raises(RuntimeError, match="the episode has ended"):
+        await late[0]
+    assert (played.ending, played.completion.token_ids) == ("finished", (5, 6, 7))
 
 
 @scenario

@@ -14,6 +14,7 @@ An environment of a user is a class of this protocol, named in `data.environment
 A reward by turn is given after the turn: `episode.reward("progress", 0.5)`. See docs/environments.md.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -124,6 +125,7 @@ class Episode:
         self._pause = pause
         self._wait = wait or pause
         self._sampling: set[int] = set()
+        self._ended = False
         self._last_turn: tuple[Transcript, int] | None = None
         """Segment of the turn that ended last, and number of tokens of the segment then."""
         self.was_cut = False
@@ -150,7 +152,7 @@ class Episode:
 
         `max_tokens`: most tokens of this turn; None: `turn_tokens` of the configuration.
         Errors: EpisodeFull if no token or no turn is left. ValueError for max_tokens below 1. RuntimeError
-        while another turn of this episode is being sampled.
+        while another turn of this episode is being sampled, and after the end of the environment.
         """
         turn = await self.sample_in(self.segments[0], max_tokens)
         return self._tokens.decode(turn.token_ids)
@@ -188,6 +190,10 @@ class Episode:
         Its own time and the time of its group stand still.
         """
         return self._wait()
+
+    def end(self) -> None:
+        """Sample no further turn: the environment has ended, and tasks that it has left may not."""
+        self._ended = True
 
     def begin_segment(self, prompt_token_ids: tuple[int, ...]) -> Transcript:
         """Return a new segment after a prompt of its own.
@@ -232,6 +238,9 @@ class Episode:
         before the turn; they are appended together with the turn, so that a call without a turn (an error,
         a cancellation) leaves the segment as it is. Errors: see `sample` and `observe`.
         """
+        await asyncio.sleep(0)  # an environment that ignores all errors must not block the event loop
+        if self._ended:
+            raise RuntimeError("sample: the episode has ended")
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"sample: max_tokens is {max_tokens}, and a turn needs at least 1 token")
         if id(segment) in self._sampling:

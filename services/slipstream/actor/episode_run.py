@@ -117,6 +117,8 @@ async def run_episode(
         pass
     except Exception as error:  # the environment is the user's, and may raise anything
         failure = located(error)
+    finally:
+        episode.end()
     if episode.sampling_error is not None:
         raise episode.sampling_error
     if own_time.timeout.expired():

@@ -1,39 +1,95 @@
 """Awaits code of the user, which may raise anything."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from pathlib import Path
 from traceback import extract_tb
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from slipstream.records import without_surrogates
 
 T = TypeVar("T")
+END_SECONDS = 2.0
+"""How long code of the user may go on after it was cancelled."""
 
 
 class Interrupted(Exception):
     """Code of the user raised CancelledError without being cancelled, or an error outside of Exception."""
 
 
-async def uninterrupted(work: Awaitable[T]) -> T:
-    """Return the result of the work.
+class _Droppable(Generic[T]):
+    """Awaits code of the user until it ends, or until it is dropped."""
 
-    Errors: those of the work; Interrupted for an error that would otherwise end the task, or the event loop,
-    of the caller. CancelledError if the caller was cancelled.
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._work = work
+        self.dropped = False
+        """If set, the next error that reaches an await of the work ends this one instead of the work."""
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps = _awaited(self._work)
+        error: BaseException | None = None
+        while True:
+            try:
+                waited = steps.send(None) if error is None else steps.throw(error)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            error = None
+            try:
+                yield waited
+            except BaseException as raised:
+                if self.dropped:
+                    raise
+                error = raised
+
+
+async def uninterrupted(work: Awaitable[T]) -> T:
+    """Return the result of the work, which runs in a task of its own.
+
+    A cancellation of the caller cancels the work, which has END_SECONDS to end. Then it is dropped at its
+    next await. Errors: those of the work; Interrupted for an error that would otherwise end the task, or the
+    event loop, of the caller; CancelledError if the caller was cancelled.
     """
+    steps = _Droppable(work)
+    task = asyncio.create_task(_converted(steps))
+    task.add_done_callback(_read_error)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        try:
+            await asyncio.wait([task], timeout=END_SECONDS)
+        finally:
+            steps.dropped = True
+            task.cancel()
+        raise
+    return task.result()
+
+
+async def _converted(work: Awaitable[T]) -> T:
+    """Return the result of the work of this task. Errors: see `uninterrupted`."""
     task = asyncio.current_task()
     assert task is not None
-    cancellations = task.cancelling()
     try:
         return await work
     except asyncio.CancelledError as error:
-        if task.cancelling() > cancellations:
+        if task.cancelling():
             raise
         raise Interrupted("CancelledError, and nobody had cancelled it") from error
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # SystemExit, or the panic of a library that is written in Rust
         raise Interrupted(f"{type(error).__name__}: {error}") from error
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+def _read_error(task: asyncio.Task[Any]) -> None:
+    """Read the error of a task that nobody may wait for, so that asyncio does not log it as unread."""
+    if not task.cancelled():
+        task.exception()
 
 
 def described(error: BaseException) -> str:
