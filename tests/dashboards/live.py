@@ -26,8 +26,9 @@ QUICK = (
     "learner.peak_tflops=0.1",  # about that of a core: a utilization without a GPU
     "learner.checkpoint.every_steps=5",
 )
+AGENT = f"{{kind: program, command: ['{{python}}', {Path(__file__).with_name('live_agent.py')}]}}"
 # `critic` has a critic, corrections that mask, a reference, a curriculum and a teacher; `routers` has a
-# mixture of experts, two sources, and drops groups.
+# mixture of experts, three sources, one of them with an agent, and drops groups.
 CRITIC = (
     "staleness.max_staleness=2",
     "algorithm={preset: grpo, advantage: {kind: gae}, objective: {kind: ppo_clip, clip_low: 0.2, "
@@ -38,7 +39,9 @@ CRITIC = (
 ROUTERS = (
     "staleness.max_staleness=1",
     "model.tiny.experts=4",
-    "data={kind: mixture, of: [{kind: addition, digits: 1, share: 2}, {kind: sort_digits, length: 2}]}",
+    "data={kind: mixture, of: [{kind: addition, digits: 1, share: 4}, "
+    "{kind: sort_digits, length: 2, share: 2}, "
+    f"{{kind: addition, name: asked, digits: 1, environment: {AGENT}}}]}}",
     "algorithm={preset: grpo, objective: {kind: rspo}, correction: {kind: tis}}",
 )
 RELEASES = {"critic": CRITIC, "routers": ROUTERS}

@@ -23,6 +23,10 @@ RECORDED = (
 SILENT = {
     "fleet": {
         ("Key-value cache", "A"): "the emulated engine has no cache",
+        ("Preempted requests", "A"): "the emulated engine has no cache",
+        ("Calls of tools", "A"): "the emulated engine writes no calls",
+        ("Calls by tool", "A"): "the emulated engine writes no calls",
+        ("Time of slow calls of tools", "A"): "the emulated engine writes no calls",
         ("Replicas", "A"): "nobody runs kube-state-metrics here",
         ("Replicas", "B"): "nobody runs kube-state-metrics here",
         ("Replicas", "C"): "nobody runs kube-state-metrics here",
@@ -42,6 +46,9 @@ SILENT = {
         ("Children replaced", "A"): "its rewards need no children",
         ("Layers of isolation", "A"): "its rewards run no programs",
         ("Fork servers lost", "A"): "its rewards run no programs",
+        ("Programs of the tool python", "A"): "the emulated engine writes no programs",
+        ("Time of a program", "A"): "the emulated engine writes no programs",
+        ("Time of a program", "B"): "the emulated engine writes no programs",
     },
     "replay": {
         ("Memory used", "A"): "the embedded Redis has no limit",
