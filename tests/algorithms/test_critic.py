@@ -183,6 +183,11 @@ def test_the_reward_of_a_sequence_arrives_at_its_last_token() -> None:
     assert rewards_T.tolist() == [0.0, 1.0, 2.0, 0.0, 0.0, -1.0]
 
 
+def test_a_reward_that_is_not_finite_is_named() -> None:
+    with pytest.raises(ValueError, match="rewards: got a number that is not finite"):
+        final_rewards(torch.tensor([1.0, NAN]), torch.tensor([0, 1]))
+
+
 def test_whitened_numbers_have_mean_0_and_deviation_1_over_all_parts() -> None:
     # 1, 3 and 5, 7: mean 4, squares of what is left 9 + 1 + 1 + 9 = 20, over 3: 6.6667, root 2.5820
     parts = [tensor([1.0, 3.0, NAN]), tensor([5.0, 7.0])]

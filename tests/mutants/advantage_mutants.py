@@ -1,4 +1,4 @@
-"""Faults in the advantages, the estimator of the critic, process rewards and data shaping."""
+"""Faults in the advantages, the estimator of the critic and data shaping."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 _ADVANTAGES: Final = ("test_advantages.py", "test_advantages_properties.py")
 _SOURCES: Final = ("test_sources.py",)
-_GAE: Final = ("test_gae.py", "test_process_rewards.py")
+_GAE: Final = ("test_gae.py",)
 _CRITIC: Final = ("test_critic.py",)
 _SHAPING: Final = ("test_shaping.py", "test_shaping_diversity.py")
 
@@ -17,10 +17,6 @@ def _advantage(name: str, file: str, old: str, new: str, tests: tuple[str, ...] 
 
 def _gae(name: str, old: str, new: str) -> Mutant:
     return Mutant(name=name, file="generalized_advantage.py", old=old, new=new, tests=_GAE)
-
-
-def _process(name: str, old: str, new: str) -> Mutant:
-    return Mutant(name=name, file="process_rewards.py", old=old, new=new, tests=_GAE[1:])
 
 
 def _by_step(name: str, old: str, new: str) -> Mutant:
@@ -277,22 +273,6 @@ ADVANTAGE_MUTANTS: Final = (
         old="2 * step, factor * factor",
         new="2 * step, factor",
         tests=_GAE,
-    ),
-    _process(
-        "process rewards: first for last",
-        'scatter_reduce(0, id_K, position_K, "amax")',
-        'scatter_reduce(0, id_K, position_K, "amin", include_self=False)',
-    ),
-    _process("process rewards: sum for mean", " / steps_B.clamp(min=1)", ""),
-    _process(
-        "process rewards: largest for min",
-        'new_full((sequences,), torch.inf).scatter_reduce(0, id_K, score_K, "amin")',
-        'new_full((sequences,), -torch.inf).scatter_reduce(0, id_K, score_K, "amax")',
-    ),
-    _process(
-        "process rewards: no steps are worth something",
-        "torch.where(steps_B > 0, reward_B, torch.nan)",
-        "reward_B",
     ),
     _shaping("overlong: a bonus", "overlong.py", "return -spec.factor *", "return spec.factor *"),
     _shaping(

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from slipstream.algorithms import checks
 from slipstream.algorithms.aggregation import Counts
-from slipstream.algorithms.process_rewards import token_rewards
 from slipstream.algorithms.ratios import keep
+from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.sloped import with_slope
 from slipstream.algorithms.spec.checks import require_positive
 
@@ -102,8 +102,10 @@ def final_rewards(rewards: Tensor, sequence_ids: Tensor) -> Tensor:
     """
     sequences = checks.count_sequences(sequence_ids)
     checks.require_shape("rewards", rewards, (sequences,), "the sequences of sequence_ids")
+    if not bool(rewards.isfinite().all()):
+        raise ValueError("rewards: got a number that is not finite, needs finite ones")
     last_B = torch.bincount(sequence_ids, minlength=sequences).cumsum(0) - 1
-    return token_rewards(rewards, last_B, sequence_ids)
+    return segment_sum(rewards.detach().to(torch.float64), last_B, sequence_ids.shape[0])
 
 
 def moments(values: Tensor, mask: Tensor) -> Tensor:

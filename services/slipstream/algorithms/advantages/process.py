@@ -119,7 +119,7 @@ def process_advantages(
     spec: as for group_advantages. group_ids: [B] integers. Batch statistics are those of the completions
     passed in: pass the whole optimizer batch, of all ranks. Computed in float64 on the CPU.
     Raises ValueError for mismatched shapes, and for an estimator that no source defines by step; gae takes
-    rewards by step as `token_rewards`.
+    rewards by token.
     """
     advantage = resolve_advantage(spec)
     problem = advantage.undefined_by_step
