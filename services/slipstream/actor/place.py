@@ -16,7 +16,16 @@ import grpc
 from slipstream.actor.rollout_stream import NoPlace, RequestRefused, RolloutLost, RolloutStream
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused, Watch
 from slipstream.actor.seeds import stable_seed
-from slipstream.records import NO_VERSION, Chunk, ListedRollout, RolloutStatus, Sampling, Turn, joined
+from slipstream.records import (
+    NO_VERSION,
+    Chunk,
+    ListedRollout,
+    RolloutStatus,
+    Sampling,
+    Turn,
+    joined,
+    turn_of,
+)
 from slipstream.v1 import rollout_pb2 as pb
 
 T = TypeVar("T")
@@ -153,7 +162,7 @@ class Place:
             except NoPlace:
                 pass
             else:
-                turn = _turn([*chunks, turn], turn, engines=engines + 1) if chunks else turn
+                turn = _turn(chunks, turn, engines=engines + 1) if chunks else turn
                 return turn if watched is None or watched.end is None else turn.until(watched.end)
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
@@ -306,13 +315,9 @@ class _Watched:
 
 
 def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:
-    """Return what several engines sampled, one after the other, as one turn."""
-    merged = joined(chunks)
-    return Turn(
-        token_ids=merged.token_ids,
-        logprobs=merged.logprobs,
-        spans=merged.spans,
-        top_logprobs=merged.top_logprobs,
+    """Return what several engines sampled, one after the other, as one turn; `last` ended it."""
+    return turn_of(
+        joined([*chunks, last]),
         finish_reason=last.finish_reason,
         routed_experts=last.routed_experts,
         engines=engines,

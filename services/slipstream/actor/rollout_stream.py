@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from slipstream.records import Chunk, FinishReason, RolloutStatus, Turn
+from slipstream.records import Chunk, FinishReason, RolloutStatus, Turn, turn_of
 from slipstream.rpc import sampling_codec
 from slipstream.rpc.channel import with_idle_timeout
 from slipstream.rpc.errors import SlipstreamError
@@ -225,7 +225,7 @@ class RolloutStream:
             assert isinstance(turn, Turn)
             self._end(message.id, turn)
         elif enough:
-            self._end(message.id, _ended_by_reader(_chunk(request)))
+            self._end(message.id, turn_of(_chunk(request), finish_reason=FinishReason.STOP))
             self._cancel(message.id)
         elif request.began is not None:
             request.began.set()
@@ -253,14 +253,3 @@ class RolloutStream:
 def _chunk(request: _Request) -> Chunk:
     """Return the tokens of a request so far."""
     return sampling_codec.chunks_from_proto(request.chunks)
-
-
-def _ended_by_reader(chunk: Chunk) -> Turn:
-    """Return the tokens of a request as a turn that ends here."""
-    return Turn(
-        token_ids=chunk.token_ids,
-        logprobs=chunk.logprobs,
-        spans=chunk.spans,
-        top_logprobs=chunk.top_logprobs,
-        finish_reason=FinishReason.STOP,
-    )

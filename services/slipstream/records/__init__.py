@@ -11,7 +11,7 @@ from slipstream.records.prompt import ChatMessage, Prompt
 from slipstream.records.reward import Outcome, Reward, StepReward
 from slipstream.records.rollouts import NO_VERSION, ListedRollout, RolloutStatus
 from slipstream.records.routed_experts import RoutedExperts, RoutingMismatch
-from slipstream.records.turn import Chunk, Sampling, Turn, chunk_since, chunk_until, joined
+from slipstream.records.turn import Chunk, Sampling, Turn, chunk_since, chunk_until, joined, turn_of
 
 __all__ = [
     "NO_VERSION",
@@ -53,5 +53,6 @@ __all__ = [
     "chunk_until",
     "has_surrogates",
     "joined",
+    "turn_of",
     "without_surrogates",
 ]

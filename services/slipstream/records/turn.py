@@ -49,12 +49,8 @@ class Turn(Chunk):
 
     def since(self, start: int) -> "Turn":
         """Return the turn without its first `start` tokens; the experts stay those of all tokens."""
-        rest = chunk_since(self, start)
-        return Turn(
-            token_ids=rest.token_ids,
-            logprobs=rest.logprobs,
-            spans=rest.spans,
-            top_logprobs=rest.top_logprobs,
+        return turn_of(
+            chunk_since(self, start),
             finish_reason=self.finish_reason,
             routed_experts=self.routed_experts,
             engines=self.engines,
@@ -62,17 +58,32 @@ class Turn(Chunk):
 
     def until(self, end: int) -> "Turn":
         """Return the turn of the first `end` tokens, which ended there: its finish reason is `stop`."""
-        kept, experts = chunk_until(self, end), self.routed_experts
-        cut = len(self.token_ids) - end
-        return Turn(
-            token_ids=kept.token_ids,
-            logprobs=kept.logprobs,
-            spans=kept.spans,
-            top_logprobs=kept.top_logprobs,
+        experts, cut = self.routed_experts, len(self.token_ids) - end
+        return turn_of(
+            chunk_until(self, end),
             finish_reason=FinishReason.STOP,
             routed_experts=experts.until(experts.tokens - cut) if experts is not None else None,
             engines=self.engines,
         )
+
+
+def turn_of(
+    chunk: Chunk,
+    *,
+    finish_reason: FinishReason,
+    routed_experts: RoutedExperts | None = None,
+    engines: int = 1,
+) -> Turn:
+    """Return the turn whose tokens are those of a chunk."""
+    return Turn(
+        token_ids=chunk.token_ids,
+        logprobs=chunk.logprobs,
+        spans=chunk.spans,
+        top_logprobs=chunk.top_logprobs,
+        finish_reason=finish_reason,
+        routed_experts=routed_experts,
+        engines=engines,
+    )
 
 
 def chunk_since(chunk: Chunk, start: int) -> Chunk:

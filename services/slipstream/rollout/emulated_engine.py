@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from slipstream.config import RunConfig
-from slipstream.records import Chunk, FinishReason, Sampling, TopLogprobs, Turn, VersionSpan
+from slipstream.records import Chunk, FinishReason, Sampling, TopLogprobs, Turn, VersionSpan, turn_of
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import receive
@@ -86,14 +86,7 @@ class EmulatedEngine:
                 progress.versions.append(self._version)
         finally:
             self._progress.pop(request_id, None)
-        sampled = progress.since(0)
-        return Turn(
-            token_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            spans=sampled.spans,
-            top_logprobs=sampled.top_logprobs,
-            finish_reason=FinishReason.LENGTH,
-        )
+        return turn_of(progress.since(0), finish_reason=FinishReason.LENGTH)
 
     def sampled(self, request_id: str, start: int) -> Chunk:
         """See Engine."""

@@ -73,11 +73,8 @@ def chunks_from_proto(messages: Sequence[pb.SampleChunk]) -> t.Chunk:
 
 def _turn(chunk: t.Chunk, last: pb.SampleChunk) -> t.Turn:
     """Return the tokens of a request that has ended as a turn."""
-    return t.Turn(
-        token_ids=chunk.token_ids,
-        logprobs=chunk.logprobs,
-        spans=chunk.spans,
-        top_logprobs=chunk.top_logprobs,
+    return t.turn_of(
+        chunk,
         finish_reason=codec.finish_reason_from_proto(last.finish_reason),
         routed_experts=codec.routed_experts_from_proto(last.routed_experts)
         if last.HasField("routed_experts")
