@@ -64,6 +64,12 @@ class Rollout:
         return self.listed.worker_id
 
     @property
+    def open_stream(self) -> RolloutStream:
+        """The stream of a rollout that `Rollouts` lists, which has one."""
+        assert self.stream is not None
+        return self.stream
+
+    @property
     def usable(self) -> bool:
         """Whether a new request can be sent here."""
         if self.stream is None or self.stream.lost:
@@ -241,7 +247,7 @@ class Place:
         Errors: RolloutLost, NoPlace, SamplingRefused.
         """
         try:
-            return await ask(_stream_of(rollout), began=began)
+            return await ask(rollout.open_stream, began=began)
         except RolloutLost:
             self._move(rollout)
             raise
@@ -282,9 +288,8 @@ class Place:
         """Return the request that continues after `sampled` tokens of the turn."""
         seed = sampling.seed
         if seed is not None and sampled:
-            seed = stable_seed(
-                seed, sampled
-            )  # the same seed would repeat the random numbers of the first tokens
+            # the same seed would repeat the random numbers of the first tokens
+            seed = stable_seed(seed, sampled)
         return pb.StartSampling(
             group_id=self._group_id,
             token_ids=token_ids,
@@ -322,8 +327,3 @@ def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:
         routed_experts=last.routed_experts,
         engines=engines,
     )
-
-
-def _stream_of(rollout: Rollout) -> RolloutStream:
-    assert rollout.stream is not None
-    return rollout.stream

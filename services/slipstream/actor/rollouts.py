@@ -275,7 +275,7 @@ class Rollouts:
             self._log.warning(
                 "a rollout is over age", rollout=rollout.name, groups=len(rollout.groups), reason=reason
             )
-            _stream_of(rollout).withdraw(f"{reason} (staleness.max_staleness)")
+            rollout.open_stream.withdraw(f"{reason} (staleness.max_staleness)")
 
     def _notify(self) -> None:
         """Wake up everything that waits for a place."""
@@ -290,11 +290,6 @@ class Rollouts:
 
 def _up_to_date(rollouts: Sequence[Rollout]) -> list[Rollout]:
     return [rollout for rollout in rollouts if not rollout.lost_version]
-
-
-def _stream_of(rollout: Rollout) -> RolloutStream:
-    assert rollout.stream is not None
-    return rollout.stream
 
 
 async def _close(rollout: Rollout) -> None:
