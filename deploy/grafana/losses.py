@@ -30,11 +30,11 @@ FILTERED = largest("ledger_groups", 'state="filtered"', by="reason")
 INSERTED = largest("ledger_groups", 'state="inserted"')
 
 
-def by_age(title: str, description: str, name: str, *, unit: str = "short", width: int = 8) -> Panel:
+def by_age(title: str, description: str, name: str, *, unit: str = "short") -> Panel:
     """Return a panel of a gauge of the loss, with a line for each age of the tokens."""
     query = Query(expr=token_mean(name, by="staleness"), legend="age {{staleness}}")
     low, high = (0, 1) if unit == "percentunit" else (None, None)
-    return lines(title, description, query, unit=unit, width=width, low=low, high=high)
+    return lines(title, description, query, unit=unit, low=low, high=high)
 
 
 def effective_by_age(title: str, description: str, name: str, all_tokens: Query) -> Panel:
@@ -43,17 +43,18 @@ def effective_by_age(title: str, description: str, name: str, all_tokens: Query)
     return lines(title, description, query, all_tokens, unit="percentunit", low=0, high=1)
 
 
-def share_by_age(title: str, description: str, name: str, *, width: int = 8) -> Panel:
+def share_by_age(title: str, description: str, name: str) -> Panel:
     """Return a panel of a share of the trained tokens, with a line for each age."""
     query = Query(expr=token_share(name, by="staleness"), legend="age {{staleness}}")
-    return lines(title, description, query, unit="percentunit", width=width, low=0)
+    return lines(title, description, query, unit="percentunit", low=0)
 
 
 def source_share(kind: str) -> str:
-    """Share of each source of a mixture in the groups of a kind."""
+    """Return the share of each source of a mixture in the groups of a kind: `generated` or `trained`."""
     labels = f'kind="{kind}"'
-    total = rate("source_groups_total", labels, over=STEPS)
-    return f"{rate('source_groups_total', labels, by='source', over=STEPS)} / on () group_left () {total}"
+    all_groups = rate("source_groups_total", labels, over=STEPS)
+    by_source = rate("source_groups_total", labels, by="source", over=STEPS)
+    return f"{by_source} / on () group_left () {all_groups}"
 
 
 CLIPPING = Row(

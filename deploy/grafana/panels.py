@@ -83,7 +83,6 @@ def number(
     expr: str,
     *,
     unit: str,
-    width: int = 4,
     decimals: int | None = None,
     steps: Steps = ((None, GREEN),),
     names: Mapping[int, tuple[str, str]] | None = None,
@@ -105,7 +104,7 @@ def number(
         builder.decimals(decimals)
     if names is not None:
         builder.mappings(_mappings(names))
-    return Panel(title=title, builder=builder, width=width, height=4)
+    return Panel(title=title, builder=builder, width=4, height=4)
 
 
 def heat(title: str, description: str, expr: str, *, unit: str, width: int = 12) -> Panel:
@@ -126,14 +125,12 @@ def heat(title: str, description: str, expr: str, *, unit: str, width: int = 12)
     return Panel(title=title, builder=builder, width=width)
 
 
-def states(
-    title: str, description: str, query: Query, *, names: Mapping[int, tuple[str, str]], width: int = 24
-) -> Panel:
+def states(title: str, description: str, query: Query, *, names: Mapping[int, tuple[str, str]]) -> Panel:
     """Return a band of colours per series, which shows its state; `names` are the states by value."""
     builder = _described(statetimeline.Panel(), title, description, [query], unit="none")
     builder.mappings(_mappings(names)).show_value(common.VisibilityMode.NEVER).row_height(0.8)
     builder.merge_values(True).fill_opacity(80).line_width(0)
-    return Panel(title=title, builder=builder, width=width)
+    return Panel(title=title, builder=builder, width=24)
 
 
 def _described(builder: Any, title: str, description: str, queries: Sequence[Query], *, unit: str) -> Any:

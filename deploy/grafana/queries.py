@@ -28,9 +28,9 @@ def total(name: str, labels: str = "", *, by: str = "", scope: str = SCOPE) -> s
     return f"sum{_by(by)} ({metric(name, labels, scope=scope)})"
 
 
-def rise(name: str, labels: str = "", *, by: str = "", over: str = STEPS, scope: str = SCOPE) -> str:
+def rise(name: str, labels: str = "", *, over: str = STEPS, scope: str = SCOPE) -> str:
     """Return the sum of the increases of a counter within a time."""
-    return f"sum{_by(by)} (increase({metric(name, labels, scope=scope)}[{over}]))"
+    return f"sum (increase({metric(name, labels, scope=scope)}[{over}]))"
 
 
 def rate(name: str, labels: str = "", *, by: str = "", over: str = FLOW, scope: str = SCOPE) -> str:
@@ -57,24 +57,22 @@ def whole_quantile(share: float, name: str, *, over: str = FLOW, scope: str = SC
     return f"ceil({quantile(share, name, over=over, scope=scope)})"
 
 
-def buckets(name: str, labels: str = "", *, scope: str = SCOPE) -> str:
+def buckets(name: str, *, scope: str = SCOPE) -> str:
     """Return the increase of each bucket of a histogram since the point before: the cells of a heatmap."""
-    return f"sum by (le) (increase({metric(f'{name}_bucket', labels, scope=scope)}[{FLOW}]))"
+    return f"sum by (le) (increase({metric(f'{name}_bucket', scope=scope)}[{FLOW}]))"
 
 
-def token_share(name: str, labels: str = "", *, by: str = "") -> str:
+def token_share(name: str, *, by: str) -> str:
     """Return the share of trained tokens that a counter counted; `by` may be `side` and labels of cells."""
     cells = ", ".join(label for label in by.split(", ") if label in CELLS)
-    part, all_tokens = (
-        rate(name, labels, by=by, over=STEPS),
-        rate("tokens_trained_total", by=cells, over=STEPS),
-    )
+    part = rate(name, by=by, over=STEPS)
+    all_tokens = rate("tokens_trained_total", by=cells, over=STEPS)
     if "side" not in by:
         return f"{part} / {all_tokens}"
     return f"{part} / on ({cells}) group_left () {all_tokens}"
 
 
-def token_mean(name: str, *, by: str = "") -> str:
+def token_mean(name: str, *, by: str) -> str:
     """Mean over cells of a gauge of the loss, weighted by their tokens; cells without tokens are NaN."""
     has_value = f"({metric(name)} > -Inf)"
     weights = metric("loss_tokens")
