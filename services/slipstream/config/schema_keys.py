@@ -74,11 +74,6 @@ def without_kinds(location: Sequence[str | int]) -> list[str]:
     return [*place_of(location[:-1]).parts, str(location[-1])]
 
 
-def keys_at(location: Sequence[str | int]) -> set[str]:
-    """Return the keys of the section at a pydantic location, in which the kind of a section is a part."""
-    return {key for section in place_of(location).sections for key in fields_of(section)}
-
-
 def is_optional(location: Sequence[str | int]) -> bool:
     """Return whether the key at a location may be null."""
     annotations = [fields_of(section).get(str(location[-1])) for section in place_of(location[:-1]).sections]
