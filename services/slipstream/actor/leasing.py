@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import grpc
 
@@ -96,19 +96,18 @@ class LeasePrefetch:
     REMEMBERED_GROUPS groups.
     """
 
-    def __init__(self, *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, most: int) -> None:
         self._most = most
-        self._clock = clock
         self._finished: deque[float] = deque(maxlen=REMEMBERED_GROUPS)
 
     def finished(self) -> None:
         """Record that a group was finished now."""
-        self._finished.append(self._clock())
+        self._finished.append(time.monotonic())
 
     def groups(self, round_trip_seconds: float) -> int:
         """Return the number of leases to hold beyond the slots, at most `most`."""
         if len(self._finished) < 2:
             return 0
-        seconds = max(self._clock() - self._finished[0], 1e-3)
+        seconds = max(time.monotonic() - self._finished[0], 1e-3)
         pace = len(self._finished) / seconds
         return min(self._most, round(pace * round_trip_seconds))

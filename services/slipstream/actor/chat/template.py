@@ -37,6 +37,7 @@ Tool = Mapping[str, Any]
 {"type": "function", "function": {"name": .., "description": .., "parameters": ..}}
 """
 
+KEY = "data.environment"
 MARK = "TURNofTHEpolicy"
 """Stands for what the policy wrote, to find what the template writes behind it."""
 THOUGHT_END = "</think>"
@@ -156,16 +157,16 @@ class ChatTemplate:
             self._tokens.decode_with_special, ends=self._tokens.ends, stop=stop, on_piece=on_piece
         )
 
-    def check(self, *, tools: bool, users: bool = True, key: str = "data.environment") -> Iterator[Problem]:
+    def check(self, *, tools: bool, users: bool = True) -> Iterator[Problem]:
         """Yield why conversations cannot be held by this template.
 
         `tools`: whether tools are called. `users`: whether messages of the user follow later turns.
         """
         if not self._tokens.chat_template:
             reason = "needs a tokenizer with a chat template, and that of the model has none"
-            yield Problem(key=key, reason=reason, remedy="take a chat model")
+            yield Problem(key=KEY, reason=reason, remedy="take a chat model")
             return
-        if tools and (problem := self._without_tools(key)):
+        if tools and (problem := self._without_tools()):
             yield problem
             return
         fixed = self.at(datetime.now())
@@ -173,22 +174,22 @@ class ChatTemplate:
             try:
                 fixed.continuation(*new, sampled=(), tools=(PROBE_TOOL,) if tools else ())
             except SeamBroken as error:
-                yield Problem(key=key, reason=error.reason, remedy=error.remedy)
+                yield Problem(key=KEY, reason=error.reason, remedy=error.remedy)
                 return
 
-    def _without_tools(self, key: str) -> Problem | None:
+    def _without_tools(self) -> Problem | None:
         question = Message(role="user", content="?")
         try:
             text = self._text([question], (PROBE_TOOL,), generation=True)
         except TemplateFailed as error:
-            return Problem(key=key, reason=f"the chat template refuses tools: {error}", remedy=OTHER)
+            return Problem(key=KEY, reason=f"the chat template refuses tools: {error}", remedy=OTHER)
         if PROBE_TOOL["function"]["name"] not in text:
             reason = "the chat template of the model leaves tools out"
-            return Problem(key=key, reason=reason, remedy="take a model that is trained to call tools")
+            return Problem(key=KEY, reason=reason, remedy="take a model that is trained to call tools")
         if self.form is None:
             reason = "the chat template writes calls of tools in a form that is not known"
             remedy = "set data.environment.tool_form to hermes, llama or mistral, whichever the policy writes"
-            return Problem(key=key, reason=reason, remedy=remedy)
+            return Problem(key=KEY, reason=reason, remedy=remedy)
         return None
 
     def _probes(self, *, tools: bool, users: bool) -> Iterator[tuple[list[Message], list[Message]]]:

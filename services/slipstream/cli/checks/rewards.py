@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -32,11 +32,7 @@ REMEDY = (
 
 
 def check_rewards(
-    config: RunConfig,
-    *,
-    folder: Path | None = None,
-    prompts: bool = True,
-    ask: Callable[[str], dict[str, Any]] | None = None,
+    config: RunConfig, *, folder: Path | None = None, prompts: bool = True
 ) -> Iterator[Problem]:
     """Yield the problems of `custom` rewards, and of a `format` that excludes every exact match.
 
@@ -51,7 +47,7 @@ def check_rewards(
     demonstrated = [[prompt_to_json(prompt), text] for prompt, text in rows]
     request = json.dumps({"config": given_tree(config), "rows": demonstrated})
     try:
-        report = ask(request) if ask else _tried(request, START_SECONDS + calls, str(folder or Path.cwd()))
+        report = _tried(request, START_SECONDS + calls, str(folder or Path.cwd()))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         last = str(getattr(error, "stderr", "") or error).strip().rsplit("\n", 1)[-1]
         yield Problem(
