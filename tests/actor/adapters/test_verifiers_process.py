@@ -149,7 +149,22 @@ async def test_closing_ends_also_while_a_process_of_another_group_holds_the_pipe
             await keeper.wait()
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), ValueError("no")], ids=["cancelled", "value"])
+class Panic(BaseException):
+    """As libraries that are written in Rust raise it."""
+
+
+class Unreadable(Exception):
+    """An error without a message."""
+
+    def __str__(self) -> str:
+        raise KeyError("message")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [asyncio.CancelledError(), ValueError("no"), SystemExit(3), Panic("no"), Unreadable()],
+    ids=lambda error: type(error).__name__,
+)
 @scenario
 async def test_an_error_of_the_environment_is_the_answer_to_its_episode(error: BaseException) -> None:
     class Broken(Runner):

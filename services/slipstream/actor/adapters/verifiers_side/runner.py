@@ -82,7 +82,9 @@ class Runner:
             if task is None or task.cancelling():
                 raise
             self._say({"id": number, "error": "CancelledError, and nobody had cancelled the episode"})
-        except Exception as error:  # an environment may raise anything
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # an environment may raise anything, also SystemExit
             self._say({"id": number, "error": described(error)})
         finally:
             self._running.pop(number, None)
@@ -147,7 +149,11 @@ def rows(config: dict[str, Any], count: int) -> Iterator[dict[str, str]]:
 
 def described(error: BaseException) -> str:
     """Return one line about an error."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:SHOWN_CHARACTERS]
+    try:
+        message = str(error)
+    except Exception as raised:  # `__str__` of an error of the environment
+        message = f"(its message cannot be read: {type(raised).__name__})"
+    return f"{type(error).__name__}: {' '.join(message.split())}"[:SHOWN_CHARACTERS]
 
 
 def check(config: dict[str, Any]) -> str | None:
