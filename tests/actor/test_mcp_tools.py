@@ -15,12 +15,15 @@ from typing import Any
 
 import pytest
 from actor.test_chat_tools import QWEN, call, play, resources, result
+from mcp.client._transport import TransportStreams
 from rollout.fakes import metric, scenario, until
 from slipstream.actor import try_environment
-from slipstream.actor.adapters.local_server import free_port
+from slipstream.actor.adapters.local_server import ServerFailed, free_port
 from slipstream.actor.chat_tools import ChatTools, make_chat_tools, open_chat_tools
 from slipstream.actor.own_environment import EnvironmentUnusable
 from slipstream.actor.tools.make_tools import open_servers
+from slipstream.actor.tools.mcp_connection import McpConnection
+from slipstream.actor.tools.mcp_process import ServerProcess
 from slipstream.actor.tools.mcp_tools import UNAVAILABLE
 from slipstream.config import ConfigError
 from slipstream.config.environments import ChatToolsEnvironment
@@ -38,11 +41,11 @@ def config(*tools: dict[str, Any], **more: Any) -> ChatToolsEnvironment:
 
 @asynccontextmanager
 async def opened(
-    *tools: dict[str, Any], metrics: Metrics | None = None, **more: Any
+    *tools: dict[str, Any], metrics: Metrics | None = None, log: io.StringIO | None = None, **more: Any
 ) -> AsyncIterator[ChatTools]:
     """Yield the environment with the tools of servers."""
     made = config(*tools, **more)
-    async with open_servers(made, Log(pod="actor", stream=io.StringIO())) as servers:
+    async with open_servers(made, Log(pod="actor", stream=log or io.StringIO())) as servers:
         yield make_chat_tools(made, QWEN, resources(metrics), servers)
 
 
@@ -257,6 +260,42 @@ def test_whatever_a_server_answers_the_policy_reads_a_text(mode: str, text: str)
             assert await answered(made, "f") == text, "it goes on so"
 
     run()
+
+
+@scenario
+async def test_the_log_says_what_is_wrong_with_an_answer_that_is_no_result() -> None:
+    log = io.StringIO()
+    async with opened({"command": [*HOSTILE, "wrong result"]}, log=log) as made:
+        await answered(made, "f")
+    (line,) = log.getvalue().splitlines()
+    assert "a tool answered what is no result tool=f" in line
+    assert "ValidationError: " in line
+    assert "a text" in line, "it quotes the answer"
+
+
+class Breaking:
+    """A server whose connection ends with an error."""
+
+    why = ""
+
+    @asynccontextmanager
+    async def transport(self, ended: asyncio.Event) -> AsyncIterator[TransportStreams]:
+        async with ServerProcess(SERVER, env={}).transport(ended) as streams:
+            yield streams
+        raise ConnectionResetError("the network is gone")
+
+
+@scenario
+async def test_the_log_says_why_a_connection_that_was_made_has_ended() -> None:
+    log = io.StringIO()
+    connection = McpConnection(Breaking(), start_seconds=30, log=Log(pod="actor", stream=log))
+    await connection.tools()
+    waiting = asyncio.create_task(connection.call("slow", {"seconds": 60}, seconds=60))
+    await asyncio.sleep(0.2)
+    await connection.close()
+    with pytest.raises(ServerFailed, match=r"^the connection ended during a call of slow$"):
+        await waiting
+    assert 'failed error="ConnectionResetError: the network is gone"' in log.getvalue()
 
 
 @scenario

@@ -85,7 +85,7 @@ class McpConnection:
             if error.code != CONNECTION_CLOSED:
                 raise
             self._drop(opened)
-            raise ServerFailed(f"the connection ended during a call of {name}; {self._server.why}") from error
+            raise ServerFailed(self._with_why(f"the connection ended during a call of {name}")) from error
 
     async def answers(self, *, seconds: float) -> None:
         """Give the connection up if the server does not name its tools within some seconds."""
@@ -138,18 +138,23 @@ class McpConnection:
                 opened.ready.exception()  # nobody may wait for it any more
 
     def _ended(self, opened: _Opened, error: Exception) -> None:
-        """Record why a connection could not be made; one that was made is given up without an error."""
+        """Record why a connection could not be made, or log why one that was made has ended."""
         if opened.ready.done():
+            self._log.warning("the connection to a tool server failed", error=_message(error))
             return
         reason = (
             f"no list of tools after {self._start_seconds:g} s"
             if isinstance(error, TimeoutError)
             else _message(error)
         )
-        self._failure = " ".join(f"{reason}; {self._server.why}".rstrip("; ").split())
+        self._failure = self._with_why(reason)
         self._retry_at = time.monotonic() + RETRY_SECONDS
         opened.ready.set_exception(ServerFailed(self._failure))
         opened.ready.exception()  # nobody may wait for it any more
+
+    def _with_why(self, reason: str) -> str:
+        """Return one line: a reason, and what is known of the end of the server."""
+        return " ".join(f"{reason}; {self._server.why}".rstrip("; ").split())
 
 
 async def _listed(client: Client) -> list[Tool]:

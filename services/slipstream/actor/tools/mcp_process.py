@@ -79,7 +79,7 @@ class ServerProcess:
                 while line := await process.stdout.readline():
                     if message := _message(line):
                         await to_session.send(message)
-            except ValueError:  # of the reader
+            except ValueError:  # `readline`: the line is over its limit
                 self._end = f"it wrote a message of more than {MESSAGE_BYTES >> 20} MiB; "
             finally:
                 ended.set()

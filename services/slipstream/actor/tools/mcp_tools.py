@@ -96,6 +96,8 @@ class McpTool:
             refused = error.code == INVALID_PARAMS
             return "arguments" if refused else "failed", f"Error: {error.error.message}"
         except Exception as error:  # a server may answer anything
+            reason = f"{type(error).__name__}: {error}"
+            self._log.warning("a tool answered what is no result", tool=self._name, error=reason)
             return "failed", f"Error: the tool answered what is no result: {type(error).__name__}"
         text = text_of(result)
         return ("failed", f"Error: {text}") if result.is_error else ("ok", text)
@@ -139,7 +141,7 @@ def schema_of(tool: Listed) -> Tool:
         reason = "" if parameters.get("type") == "object" else "its type is not `object`"
     except SchemaError as error:
         reason = f"{error.message} ({'/'.join(map(str, error.absolute_path)) or 'schema'})"
-    except Exception as error:  # such as a recursion
+    except Exception as error:  # such as RecursionError, for a schema that refers to itself
         reason = f"{type(error).__name__}: {error}"
     if reason:
         raise ToolUnusable(
