@@ -5,6 +5,7 @@ import sys
 from typing import Final
 
 from slipstream.algorithms.trial_report import Report, report_from_json
+from slipstream.processes.failure import why_failed
 
 PROGRAM: Final = "slipstream.algorithms.trial"
 
@@ -45,5 +46,4 @@ def try_section(
         )
         return report_from_json(done.stdout.strip().rpartition("\n")[2])
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        last = str(getattr(error, "stderr", None) or error).strip().rpartition("\n")[2]
-        raise TrialFailed(f"the process that called it ended: {last}") from error
+        raise TrialFailed(f"the process that called it ended: {why_failed(error)}") from error

@@ -9,6 +9,7 @@ from slipstream.actor.adapters.local_server import child_environment
 from slipstream.actor.adapters.verifiers_process import RUNNER
 from slipstream.config.problem import Problem
 from slipstream.config.verifiers import VerifiersEnvironment
+from slipstream.processes.failure import why_failed
 
 KEY: Final = "data.environment"
 VERSION: Final = "0.4.0"
@@ -49,6 +50,5 @@ def _tried(environment: VerifiersEnvironment) -> str | None:
         )
         reason: str | None = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        last = str(getattr(error, "stderr", None) or error).strip().rpartition("\n")[2]
-        return f"the process that made it ended: {last}"
+        return f"the process that made it ended: {why_failed(error)}"
     return reason

@@ -14,6 +14,7 @@ from slipstream.config.checks import Problem
 from slipstream.config.data import parts
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
+from slipstream.processes.failure import why_failed
 from slipstream.prompts import make_source
 from slipstream.prompts.prompt_json import prompt_to_json
 from slipstream.records import Prompt
@@ -49,10 +50,9 @@ def check_rewards(
     try:
         report = _tried(request, START_SECONDS + calls, str(folder or Path.cwd()))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        last = str(getattr(error, "stderr", "") or error).strip().rsplit("\n", 1)[-1]
         yield Problem(
             key="rewards",
-            reason=f"the process that tried them ended: {last}",
+            reason=f"the process that tried them ended: {why_failed(error)}",
             remedy="look at what the modules of your own rewards do when they are imported",
         )
         return

@@ -13,6 +13,7 @@ from slipstream.config import RunConfig
 from slipstream.config.environments import ProgramEnvironment
 from slipstream.config.problem import Problem
 from slipstream.config.sources import Source, sources
+from slipstream.processes.failure import why_failed
 from slipstream.prompts import make_source
 from slipstream.records import Prompt
 
@@ -77,9 +78,7 @@ def _tried(section: str, model: str, prompt: str) -> Iterator[Problem]:
             command, cwd=Path.cwd(), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        last = str(getattr(error, "stderr", None) or error).strip().rpartition("\n")[2]
-        yield Problem(
-            key=f"{KEY}.command", reason=f"the trial of the program ended: {last}", remedy="report this"
-        )
+        reason = f"the trial of the program ended: {why_failed(error)}"
+        yield Problem(key=f"{KEY}.command", reason=reason, remedy="report this")
         return
     yield from (Problem(**each) for each in json.loads(done.stdout.strip().rpartition("\n")[2]))

@@ -13,6 +13,7 @@ from slipstream.config.checks import Problem
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import GroundTruth, RewardSection
 from slipstream.config.sources import python_tools_of
+from slipstream.processes.failure import why_failed
 from slipstream.prompts import make_source
 from slipstream.prompts.reward_needs import unmet_need
 from slipstream.records import Prompt
@@ -49,9 +50,10 @@ def check_verifier(
     try:
         report = (ask or _report)(request)
     except (OSError, subprocess.SubprocessError) as error:
-        last = str(getattr(error, "stderr", "") or error).strip().rsplit("\n", 1)[-1]
         remedy = "look at what the verifier logs when it starts"
-        yield Problem(key="rewards", reason=f"could not be tried: {last}", remedy=remedy, severity="note")
+        yield Problem(
+            key="rewards", reason=f"could not be tried: {why_failed(error)}", remedy=remedy, severity="note"
+        )
         return
     for each in report["refusals"]:
         severity: Severity = if_missing if each["here"] else "error"
