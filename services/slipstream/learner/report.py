@@ -15,6 +15,7 @@ from slipstream.learner.source_report import (
     observe_sources,
     of_sources,
     reward_means,
+    scored,
 )
 from slipstream.learner.training.loss_metrics import DIVERSITY, observe_critic, observe_loss
 from slipstream.learner.training.record import StepResult
@@ -157,10 +158,8 @@ class Report:
             metrics.observe("step_seconds", seconds, phase=phase)
 
     def _observe_lengths(self, groups: Sequence[Group]) -> None:
-        for group in groups:
-            for completion in group.completions:
-                if not completion.withheld:
-                    self._metrics.observe("completion_tokens", completion.tokens, kind="trained")
+        for completion in scored(groups):
+            self._metrics.observe("completion_tokens", completion.tokens, kind="trained")
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -178,8 +177,7 @@ def _finite(value: Any) -> Any:
 
 def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
     """Return the values that depend on the batch alone; `version` is the policy's before the step."""
-    everything = [completion for group in groups for completion in group.completions]
-    completions = [completion for completion in everything if not completion.withheld]
+    completions = scored(groups)
     versions = [completion.versions for completion in completions]
     return {
         "rewards": reward_means(completions),
@@ -189,7 +187,7 @@ def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
         "completions_stale": sum(
             len(of_one) > 1 or min(of_one, default=version) < version for of_one in versions
         ),
-        "completions_withheld": len(everything) - len(completions),
+        "completions_withheld": sum(len(group.completions) for group in groups) - len(completions),
         "response_tokens_mean": _mean([float(c.tokens) for c in completions]),
         "segments_mean": _mean([float(len(c.segments)) for c in completions]),
         "truncated_fraction": _mean([float(c.finish_reason is FinishReason.LENGTH) for c in completions]),

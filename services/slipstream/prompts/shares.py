@@ -14,7 +14,7 @@ Mathematics 32 (1980).
 from array import array
 from collections.abc import Sequence
 from fractions import Fraction
-from math import gcd
+from math import gcd, lcm
 
 
 class Shares:
@@ -28,7 +28,8 @@ class Shares:
     def __init__(self, shares: Sequence[float]) -> None:
         """`shares`: positive, in any unit; a decimal number is taken as it is written."""
         fractions = [Fraction(repr(share)) for share in shares]
-        integers = [int(part * _common_denominator(fractions)) for part in fractions]
+        denominator = lcm(*(part.denominator for part in fractions))
+        integers = [int(part * denominator) for part in fractions]
         self._weights = [weight // gcd(*integers) for weight in integers]
         self._period = sum(self._weights)
         self._slack = max(1, 2 * len(shares) - 2)
@@ -72,10 +73,3 @@ class Shares:
         release = -(-self._period * (position * self._slack + 1) // divisor)
         deadline = self._period * ((position + 1) * self._slack - 1) // divisor + 1
         return release, deadline
-
-
-def _common_denominator(fractions: Sequence[Fraction]) -> int:
-    common = 1
-    for fraction in fractions:
-        common = common * fraction.denominator // gcd(common, fraction.denominator)
-    return common
