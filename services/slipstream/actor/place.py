@@ -241,10 +241,11 @@ class Place:
         return self._rollout is rollout and not self._rollouts.over_age(rollout)
 
     async def _send(self, rollout: Rollout, ask: Ask[T], *, began: asyncio.Event | None = None) -> T:
-        """Return the answer to a request; `began` is set when its first tokens arrive, and at its end.
+        """Return the answer to a request.
 
-        Not before its end: whoever waits for `began` then knows how it ended before other requests are sent.
-        Errors: RolloutLost, NoPlace, SamplingRefused.
+        `began` is set when its first tokens arrive, or else when it has ended and a lost rollout is given up:
+        `_attempt` sends the next request that may end an engine only then. Errors: RolloutLost, NoPlace,
+        SamplingRefused.
         """
         try:
             return await ask(rollout.open_stream, began=began)

@@ -28,7 +28,7 @@ class McpTools(BaseModel):
     most_servers: int = Field(64, ge=1)
     """With `per_episode`: most episodes of an actor at the same time; further ones wait."""
     seconds: float = Field(30.0, gt=0)
-    """Longest time of one call. The policy reads of a call that takes longer that it took too long."""
+    """Longest time of one call; the policy reads that a longer one took too long."""
     start_seconds: float = Field(60.0, gt=0)
     """Longest time until a server has named its tools, after its start or the actor's."""
 

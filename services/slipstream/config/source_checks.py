@@ -49,7 +49,7 @@ def _each_source(config: RunConfig) -> Iterator[Problem]:
     if not isinstance(config.data, MixtureData):
         return
     if any(_unknown_sources(config, reward) for reward in config.rewards):
-        return  # a source without rewards, or without an accuracy, may be the one that is misspelled there
+        return  # a source may have no reward only because `when` misspells its name
     for source in sources(config):
         if not any(reward.weight for reward in source.rewards):
             yield Problem(

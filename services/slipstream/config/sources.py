@@ -1,4 +1,4 @@
-"""The sources of a run: what each has of environment, share of the groups, and rewards."""
+"""The sources of a run: the environment, the share of the groups and the rewards of each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -45,15 +45,13 @@ LARGE = {"text": "x" * 1_000_000}
 
 
 @asynccontextmanager
-async def process(
-    mode: str, folder: Path, *, start_seconds: float = 10.0, log: Log | None = None
-) -> AsyncIterator[VerifiersProcess]:
+async def process(mode: str, folder: Path, *, log: Log | None = None) -> AsyncIterator[VerifiersProcess]:
     """Yield a process whose first child behaves as `mode` says, and whose later ones answer."""
     script = folder / "python"
     script.write_text(CHILD.format(python=sys.executable, mark=folder / "mark"))
     script.chmod(0o755)
     made = VerifiersProcess(
-        str(script), {}, env={"MODE": mode}, start_seconds=start_seconds, log=log or Log(pod="test")
+        str(script), {}, env={"MODE": mode}, start_seconds=10.0, log=log or Log(pod="test")
     )
     try:
         yield made

@@ -28,7 +28,7 @@ from slipstream.tokens import PromptTooLong, TemplateFailed
 async def answered(
     request: Request, session: Session, exchange: Exchange, sampling: Sampling, choices: int
 ) -> list[Any]:
-    """Return the replies of so many turns after one prompt. Errors: Refusal."""
+    """Return the replies of `choices` turns after one prompt. Errors: Refusal."""
     work = session.do(partial(_turns, session, exchange, sampling, [None] * choices))
     try:
         replies: list[Any] = await _while_connected(request, work)
