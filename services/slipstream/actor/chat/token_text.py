@@ -54,6 +54,12 @@ class TokenText:
         self._taken = max(len(self._text) - waiting, 0)
 
 
+def begun_at_the_end(text: str, marks: Sequence[str]) -> int:
+    """Return the number of characters at the end of a text that may be the beginning of one of the marks."""
+    sizes = (size for mark in marks for size in range(1, len(mark)) if text.endswith(mark[:size]))
+    return max(sizes, default=0)
+
+
 def _unknown_at_the_end(text: str) -> int:
     """Return the number of replacement characters at the end that may still become another character."""
     return min(len(text) - len(text.rstrip(UNKNOWN)), UNKNOWN_CHARACTERS)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from slipstream.actor.chat.messages import MOST_LEVELS, ToolCall, is_deep, is_deep_json, json_value
+from slipstream.actor.chat.token_text import begun_at_the_end
 from slipstream.records import has_surrogates, without_surrogates
 
 ToolForm = Literal["hermes", "llama", "mistral"]
@@ -70,8 +71,7 @@ def settled_content(text: str, form: ToolForm | None) -> str:
     mark = MARKS[form]
     before, marked, _ = text.partition(mark)
     if not marked:
-        sizes = (size for size in range(1, len(mark)) if text.endswith(mark[:size]))
-        before = text[: len(text) - max(sizes, default=0)]
+        before = text[: len(text) - begun_at_the_end(text, [mark])]
     return before.rstrip()
 
 

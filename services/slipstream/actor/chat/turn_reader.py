@@ -10,7 +10,7 @@ are: the policy sampled it. The text of the turn ends before the stop string.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from slipstream.actor.chat.token_text import Decode, TokenText
+from slipstream.actor.chat.token_text import Decode, TokenText, begun_at_the_end
 from slipstream.records import Chunk, chunk_until
 
 
@@ -72,7 +72,7 @@ class TurnReader:
         text = self._text.settled
         if self.stopped is not None:
             return text[: self.stopped.start]
-        return text[: len(text) - _begun(text, self._stop)]
+        return text[: len(text) - begun_at_the_end(text, self._stop)]
 
     @property
     def text(self) -> str:
@@ -94,11 +94,11 @@ class TurnReader:
         self._last = token if token in self._ends else None
         if self._last is None:
             self._text.add(token)
-        self.stopped = first_stop(self._text.settled, self._stop, since=before - self._longest + 1)
+        self.stopped = _first_stop(self._text.settled, self._stop, since=before - self._longest + 1)
         return self.stopped is not None
 
 
-def first_stop(text: str, stop: Sequence[str], *, since: int = 0) -> StopFound | None:
+def _first_stop(text: str, stop: Sequence[str], *, since: int) -> StopFound | None:
     """Return the stop string that a text completes first; of several that end together, the longest.
 
     `since`: position before which none begins.
@@ -109,9 +109,3 @@ def first_stop(text: str, stop: Sequence[str], *, since: int = 0) -> StopFound |
         if (start := text.find(each, max(since, 0))) >= 0
     ]
     return min(completed, key=lambda each: (each.end, each.start), default=None)
-
-
-def _begun(text: str, stop: Sequence[str]) -> int:
-    """Return the number of characters at the end of a text that may be the beginning of a stop string."""
-    sizes = (size for each in stop for size in range(1, len(each)) if text.endswith(each[:size]))
-    return max(sizes, default=0)
