@@ -36,7 +36,6 @@ def prepare_arguments(
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
 
-    rollout = config.rollout
     return AsyncEngineArgs(
         model=str(model_dir),
         dtype=config.model.dtype,
