@@ -1,6 +1,7 @@
 """Settings with which the verifier would not start are found when the run is validated."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,22 @@ def test_validation_checks_the_verifier_also_if_only_the_tool_python_needs_it() 
         config = parse_config({"data": data})
         (problem,) = check_verifier(config, if_missing="note", ask=ask)
         assert (problem.key, len(requests)) == ("verifier.workers", number)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (subprocess.TimeoutExpired("check", 180.0, stderr=b"a warning"), "it took more than 180 s"),
+        (ValueError("no JSON"), "no JSON"),
+    ],
+)
+def test_a_verifier_that_cannot_be_tried_is_a_note(error: Exception, why: str) -> None:
+    def ask(request: str) -> dict[str, Any]:
+        raise error
+
+    config = parse_config({"data": {"kind": "addition", "environment": TOOLS}})
+    (problem,) = check_verifier(config, if_missing="error", ask=ask)
+    assert (problem.reason, problem.severity) == (f"could not be tried: {why}", "note")
 
 
 def test_the_error_of_a_ground_truth_that_the_parser_rejects_names_its_prompt() -> None:

@@ -49,7 +49,7 @@ def check_verifier(
     request = json.dumps({"config": given_tree(config), "truths": _truths(config) if prompts else {}})
     try:
         report = (ask or _report)(request)
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
         remedy = "look at what the verifier logs when it starts"
         yield Problem(
             key="rewards", reason=f"could not be tried: {why_failed(error)}", remedy=remedy, severity="note"
@@ -110,7 +110,7 @@ def _unread(rewards: Sequence[RewardSection], report: dict[str, Any]) -> Iterato
 def _report(request: str) -> dict[str, Any]:
     """Return the child's report, cached for stages with the same rewards.
 
-    Errors: SubprocessError, OSError.
+    Errors: SubprocessError, OSError, ValueError.
     """
     command = [sys.executable, "-m", CHECK]
     done = subprocess.run(
