@@ -241,7 +241,10 @@ CASES: tuple[tuple[Values, str], ...] = (
         {"network": {"prometheus": {"peers": []}}, "monitoring": {"podMonitors": {"enabled": True}}},
         "network.prometheus.peers is empty",
     ),
-    ({"replay": {"serviceAccount": {"create": False}}}, "replay.serviceAccount is not created and has no name"),
+    (
+        {"replay": {"serviceAccount": {"create": False}}},
+        "replay.serviceAccount is not created and has no name",
+    ),
     ({"learner": {"extraEnv": [{"name": "POD_IP", "value": "a"}]}}, "learner.extraEnv sets POD_IP"),
     (pool(extraEnv=[{"name": "SLIPSTREAM_RUN_DIR", "value": "a"}]), "rollout.pools[a].extraEnv sets SLIP"),
     (
