@@ -24,7 +24,6 @@ from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import make_sequences, sampled_tokens, split
 from slipstream.learner.batches.packing import pack, without_too_long
 from slipstream.learner.batches.rows import make_row
-from slipstream.learner.batches.sampling_order import sampling_order
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.rewards import batch_rewards, diversity_of
@@ -40,6 +39,7 @@ from slipstream.records import (
     TurnEnd,
     VersionSpan,
 )
+from slipstream.records.sampling_order import sampling_order
 
 CPU = torch.device("cpu")
 PLAIN: dict[str, Any] = {"preset": "grpo", "advantage": {"kind": "dr_grpo"}, "aggregation": "token_mean"}

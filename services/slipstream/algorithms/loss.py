@@ -39,6 +39,11 @@ class PolicyLoss:
     """Scalar, to be minimised."""
     tally: Tally
     """The sums for the metrics."""
+    gates_T: Tensor
+    """[T] factor by which the objective and the corrections weigh the advantage of each token, g / A; 0 where
+    nothing trains."""
+    sides_T: Tensor
+    """[T] int8: -1 where the lower end of the objective's band took effect, 1 where the upper did, else 0."""
 
     @property
     def sums(self) -> dict[str, Tensor]:
@@ -168,7 +173,7 @@ def microbatch_loss(
         coefficient = loss.entropy.coefficient if entropy_coefficient is None else entropy_coefficient
         factor = -coefficient / max(counts.tokens, 1)
         total = total + with_slope(factor * summed.entropy, entropy_T, (factor * summed.trained_T).to(total))
-    return PolicyLoss(loss=total, tally=tally)
+    return PolicyLoss(loss=total, tally=tally, gates_T=summed.gates_T, sides_T=summed.sides_T)
 
 
 def m2po_limit(

@@ -38,6 +38,20 @@ class Summed:
     entropy: Tensor
     """Sum of the entropies of the tokens that trained."""
     trained_T: Tensor
+    gates_T: Tensor
+    """See PolicyLoss."""
+    sides_T: Tensor
+    """See PolicyLoss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The loss of a part, and what it makes of each token."""
+
+    value: Tensor
+    slope_T: Tensor
+    gates_T: Tensor
+    sides_T: Tensor
 
 
 def sum_parts(
@@ -52,20 +66,31 @@ def sum_parts(
     slope_T = torch.zeros_like(logprobs_T, dtype=torch.promote_types(logprobs_T.dtype, torch.float32))
     top = None if microbatch.taught is None else microbatch.taught.top
     slope_TK = None if top is None else slope_T.new_zeros(top.logprobs_TK.shape)
+    gates_T, sides_T = torch.zeros_like(slope_T), torch.zeros_like(logprobs_T, dtype=torch.int8)
     trained_T = torch.zeros_like(logprobs_T, dtype=torch.bool)
     value = entropy = logprobs_T.new_zeros((), dtype=torch.float64)
     weight_B = sequence_weights(loss.aggregation, microbatch.layout, counts, dtype=slope_T.dtype)
     for part in parts(microbatch):
         tokens = read_tokens(loss, part.microbatch)
         weight_T = spread(weight_B[part.sequences], tokens.layout)
-        more, slope_T[part.tokens] = _value_and_slope(loss, tokens, weight_T, limit, tally)
-        value, trained_T[part.tokens] = value + more, tokens.trained_T
+        summed = _value_and_slope(loss, tokens, weight_T, limit, tally)
+        value, slope_T[part.tokens] = value + summed.value, summed.slope_T
+        gates_T[part.tokens], sides_T[part.tokens] = summed.gates_T, summed.sides_T
+        trained_T[part.tokens] = tokens.trained_T
         if slope_TK is not None:
             more, of_sampled_T, slope_TK[part.tokens] = _divergence(loss, tokens, weight_T)
             value, slope_T[part.tokens] = value + more, slope_T[part.tokens] + of_sampled_T
         if tokens.entropy_T is not None:
             entropy = entropy + tokens.keep(tokens.entropy_T).sum(dtype=torch.float64)
-    return Summed(value=value, slope_T=slope_T, slope_TK=slope_TK, entropy=entropy, trained_T=trained_T)
+    return Summed(
+        value=value,
+        slope_T=slope_T,
+        slope_TK=slope_TK,
+        entropy=entropy,
+        trained_T=trained_T,
+        gates_T=gates_T,
+        sides_T=sides_T,
+    )
 
 
 def m2po_of(loss: LossSpec) -> M2po | None:
@@ -89,7 +114,7 @@ def _whole_limit(loss: LossSpec, microbatch: Microbatch) -> float | None:
 
 def _value_and_slope(
     loss: LossSpec, tokens: Tokens, weight_T: Tensor, limit: float | None, tally: Tally
-) -> tuple[Tensor, Tensor]:
+) -> _Part:
     """Return the loss of a part and its derivative by each logprob; add the metrics to the tally."""
     objective = surrogate(loss.objective, _with_weights_in_ratio(loss, tokens))
     correction_T = _corrections(loss, tokens, limit)
@@ -118,8 +143,14 @@ def _value_and_slope(
         value_T, slope_T = value_T + weight_T * term.value_T, slope_T + weight_T * term.slope_T
     # 0 × inf is NaN: an infinite logprob shows in the loss, even where a bound hides it
     value_T = value_T + 0 * tokens.logprobs_T
-    value = tokens.keep(value_T).sum(dtype=torch.float64)
-    return value, tokens.keep(slope_T)
+    gates_T = objective.weight_T if correction_T is None else objective.weight_T * correction_T
+    sides_T = objective.clipped_high_T.to(torch.int8) - objective.clipped_low_T.to(torch.int8)
+    return _Part(
+        value=tokens.keep(value_T).sum(dtype=torch.float64),
+        slope_T=tokens.keep(slope_T),
+        gates_T=tokens.keep(gates_T),
+        sides_T=sides_T * tokens.trained_T,
+    )
 
 
 def _divergence(loss: LossSpec, tokens: Tokens, weight_T: Tensor) -> tuple[Tensor, Tensor, Tensor]:

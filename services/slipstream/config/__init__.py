@@ -4,7 +4,7 @@ from slipstream.config.critic import CriticConfig
 from slipstream.config.load import ConfigError, apply_environment, load_config, parse_config
 from slipstream.config.lora import LoraConfig
 from slipstream.config.schema import RunConfig
-from slipstream.config.sections.learner import CheckpointConfig, LearnerConfig, ScheduleConfig
+from slipstream.config.sections.learner import CheckpointConfig, LearnerConfig, SamplesConfig, ScheduleConfig
 from slipstream.config.sections.model import ModelConfig, TinyModel, WarmupConfig
 from slipstream.config.sections.replay import ReplayConfig
 from slipstream.config.sections.rollout import RolloutConfig
@@ -25,6 +25,7 @@ __all__ = [
     "RolloutConfig",
     "RpcConfig",
     "RunConfig",
+    "SamplesConfig",
     "ScheduleConfig",
     "StalenessConfig",
     "TeacherConfig",

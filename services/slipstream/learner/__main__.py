@@ -39,6 +39,7 @@ from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.records import START, Cursor
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.pod import Pod, parse_arguments, run_pod
+from slipstream.samples.writer import SampleWriter, open_sample_writer
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -77,10 +78,12 @@ async def main(pod: Pod) -> None:
         await lockstep.take_snapshot()
         service.fleet.version = loaded.version
         publisher = service.publisher(loaded.snapshot.tensors, dtype=loaded.training.policy.dtype)
-        loop = make_loop(service, loaded, lockstep, publisher, teacher)
-        await service.begin(loaded.version, loaded.cursor)
-        background = (catch_up(publisher, service.fleet, service.weights), lockstep.beat())
-        await train(loop, background, pod.stop, stay=config.learner.stay)
+        version, run_dir = loaded.version, service.run_dir
+        async with open_sample_writer(config, run_dir, version=version, log=pod.log) as samples:
+            loop = make_loop(service, loaded, lockstep, publisher, samples=samples, teacher=teacher)
+            await service.begin(version, loaded.cursor)
+            background = (catch_up(publisher, service.fleet, service.weights), lockstep.beat())
+            await train(loop, background, pod.stop, stay=config.learner.stay)
         await lockstep.finish()
 
 
@@ -89,6 +92,8 @@ def make_loop(
     loaded: Loaded,
     lockstep: Lockstep,
     publisher: Publisher,
+    *,
+    samples: SampleWriter | None = None,
     teacher: TeacherClient | None = None,
 ) -> Loop:
     """Build the loop, which continues from the loaded version."""
@@ -122,6 +127,7 @@ def make_loop(
         replay=service.replay,
         teacher=teacher,
         report=service.report,
+        samples=samples,
         version=loaded.version,
         cursor=loaded.cursor,
         unvaried_share=loaded.unvaried_share,

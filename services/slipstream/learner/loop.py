@@ -35,6 +35,8 @@ from slipstream.learner.training.record import StepResult
 from slipstream.parallel import beside, both
 from slipstream.records import Cursor, Generated, Group
 from slipstream.rpc.errors import SlipstreamError, Unreachable
+from slipstream.samples.table import trained_groups
+from slipstream.samples.writer import SampleWriter
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -66,6 +68,7 @@ class Loop:
         replay: ReplayClient,
         teacher: TeacherClient | None = None,
         report: Report,
+        samples: SampleWriter | None = None,
         version: int,
         cursor: Cursor,
         unvaried_share: float | None,
@@ -80,6 +83,7 @@ class Loop:
         self._evaluator = evaluator
         self._replay = replay
         self._report = report
+        self._samples = samples
         self._metrics = metrics
         self._log = log
         self._bad_in_a_row = 0
@@ -275,6 +279,8 @@ class Loop:
             self.version, groups, result, published, timing, weights=weights, generated=generated
         )
         self._report.samples(self.version, groups, count=self._config.learner.samples_per_step)
+        if self._samples is not None:
+            self._samples.put(self.version, trained_groups(groups), result.token_values)
         self._log.info(
             "step",
             step=self.version,

@@ -35,6 +35,16 @@ class CheckpointConfig(Section):
     learner warns when a checkpoint takes longer. null: no limit."""
 
 
+class SamplesConfig(Section):
+    """The completions that the run stores, in the folder samples of its directory."""
+
+    share: float = Field(1.0, ge=0, le=1)
+    """Share of the groups that are stored, chosen by the name of the group; 0 stores nothing."""
+    max_mib: int = Field(4096, ge=1)
+    """Most MiB of the folder. A run that needs more keeps every second group from then on, and removes the
+    others from what is stored: the groups that are left are spread evenly over the run."""
+
+
 class LearnerConfig(Section):
     """The learner: batches, optimizer and resources."""
 
@@ -85,6 +95,8 @@ class LearnerConfig(Section):
     """Keep only the input of each layer for the backward pass: less memory, a third more computation."""
     samples_per_step: int = Field(1, ge=0)
     """Completions of each step that are written to samples.jsonl."""
+    samples: SamplesConfig = SamplesConfig()
+    """The completions that the run stores, token by token: docs/samples.md."""
     least_step_seconds: float = Field(0.0, ge=0)
     """Shortest time of a step; a faster step waits. For benchmarks with the emulated engine."""
     sample_timeout_seconds: float = Field(1200.0, gt=0)

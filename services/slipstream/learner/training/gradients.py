@@ -22,6 +22,7 @@ from slipstream.learner.training.minibatch import RowConstants, RowTargets, Weig
 from slipstream.learner.training.models import Models
 from slipstream.learner.training.record import MinibatchLosses, Record
 from slipstream.learner.training.row_constants import drift_bound
+from slipstream.learner.training.token_trace import TokenTrace
 
 
 class Abandoned(Exception):
@@ -45,8 +46,9 @@ class Gradients:
         version: int,
         entropy_coefficient: float,
         stopped: Callable[[], bool],
+        trace: TokenTrace | None = None,
     ) -> MinibatchLosses:
-        """Add the gradient of each row, and add the row to the record.
+        """Add the gradient of each row, and add the row to the record and to the trace.
 
         All rows are divided by the counts of their minibatch, so the losses and gradients of rows and ranks
         add up. Errors: Abandoned if `stopped` becomes true on any rank before the first update of the step.
@@ -79,6 +81,8 @@ class Gradients:
             value_loss = torch.zeros_like(policy.loss) if value is None else value.loss
             row_3 = (policy.loss, value_loss, trained_T.sum())
             totals_3 += torch.stack([number.detach().double() for number in row_3])
+            if trace is not None:
+                trace.add(row, constants, targets, now, policy, trained_T)
             record.add_row(
                 staleness_T=staleness_T,
                 ratios_T=(now.logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp(),

@@ -10,6 +10,7 @@ from slipstream.algorithms.metrics import REDUCED_BY_MAX
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.learner.training.model_flops import ModelFlops
 from slipstream.learner.training.update import GradientNorms
+from slipstream.samples.token_values import TokenValues
 from slipstream.telemetry.metrics import RATIOS
 
 
@@ -42,6 +43,8 @@ class StepResult:
     """Sequences that were left out, because they do not fit into a row."""
     collapsing: bool = False
     """Whether entropy, distinct n-grams and the spread of rewards fell together."""
+    token_values: TokenValues | None = None
+    """What the step made of each token; None in a run that stores no completions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

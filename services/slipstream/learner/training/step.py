@@ -37,6 +37,7 @@ from slipstream.learner.training.models import Models
 from slipstream.learner.training.record import Record, StepResult
 from slipstream.learner.training.rewards import diversity_of
 from slipstream.learner.training.row_constants import precompute_row_constants
+from slipstream.learner.training.token_trace import TokenTrace
 from slipstream.learner.training.update import Update
 from slipstream.records import Group
 
@@ -159,10 +160,16 @@ class TrainingStep:
             too_long=too_long,
         )
         coefficient = self.memory.active_entropy(self._loss.entropy)
-        for minibatch in weighted * self._learner.epochs:
+        trace = TokenTrace() if self._learner.samples.share else None
+        for number, minibatch in enumerate(weighted * self._learner.epochs):
             try:
                 losses = self._gradients.accumulate(
-                    minibatch, record, version=version, entropy_coefficient=coefficient, stopped=stopped
+                    minibatch,
+                    record,
+                    version=version,
+                    entropy_coefficient=coefficient,
+                    stopped=stopped,
+                    trace=trace if number < len(weighted) else None,
                 )
             except Abandoned:
                 self._update.forget_gradients()
@@ -175,7 +182,10 @@ class TrainingStep:
                 update(partial(self._update.apply, norms))
                 record.updates += 1
             self._update.forget_gradients()
-        return self._remember(record.result(self._models.ranks), groups, baselines, unvaried_share)
+        result = record.result(self._models.ranks)
+        if trace is not None:
+            result = replace(result, token_values=trace.gathered(self._models.ranks))
+        return self._remember(result, groups, baselines, unvaried_share)
 
     def _minibatch(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
         """Pack one minibatch, and compute its row constants with the policy as it is before the batch."""

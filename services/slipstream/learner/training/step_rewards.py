@@ -16,9 +16,9 @@ from slipstream.algorithms import StepRewards, process_advantages
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Advantage
 from slipstream.learner.batches.rows import Row
-from slipstream.learner.batches.sampling_order import sampling_order
 from slipstream.learner.training.rewards import BatchRewards
 from slipstream.records import Completion, Group
+from slipstream.records.sampling_order import sampling_order
 
 
 def step_rewards(groups: Sequence[Group], rewards: BatchRewards, weights: Mapping[str, float]) -> StepRewards:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from slipstream.records import Completion
+from slipstream.records.completion import Completion
 
 
 def sampling_order(completion: Completion) -> list[Sequence[int]]:
