@@ -86,6 +86,10 @@ SCHEMA: Final = pa.schema(
 )
 
 
+SUMMARIES: Final = tuple(field.name for field in SCHEMA if not pa.types.is_list(field.type))
+"""Columns with one value for each completion."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
     """A group with what the learner or replay knows of it."""

@@ -1,0 +1,228 @@
+"""`slipstream samples`: the stored completions of a run, in a table, token by token, or as JSON."""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.cli.errors import UsageError
+from slipstream.cli.subcommand import Subcommands, add_subcommand
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from slipstream.samples.reader import Filter
+
+Row = Mapping[str, Any]
+SHOWN_CHARACTERS = 50
+LEAST_WIDTH = 120
+"""Characters of a line; a narrower terminal wraps it."""
+
+
+def add_samples(commands: Subcommands) -> None:
+    """Add the command to the parser, without slow imports."""
+    samples = add_subcommand(commands, "samples", _samples, "show the stored completions of a run")
+    samples.add_argument(
+        "run_dir",
+        nargs="?",
+        type=Path,
+        default=Path("runs/latest"),
+        metavar="RUN_DIR",
+        help="default: runs/latest",
+    )
+    samples.add_argument("--step", type=int, metavar="N", help="only the completions of this step")
+    samples.add_argument("--group", metavar="NAME", help="only the completions of this group")
+    samples.add_argument(
+        "--member", type=int, metavar="N", help="with --group: this completion, token by token"
+    )
+    samples.add_argument("--state", choices=("trained", "withheld", "filtered"))
+    samples.add_argument("--source", metavar="NAME", help="only prompts of this source of a mixture")
+    samples.add_argument("--least-reward", type=float, metavar="R", help="only rewards of R or more")
+    samples.add_argument("--largest-reward", type=float, metavar="R", help="only rewards of R or less")
+    samples.add_argument(
+        "--least-staleness",
+        type=int,
+        metavar="N",
+        help="only where the oldest token is N versions old, or more",
+    )
+    samples.add_argument(
+        "--clipped", action="store_true", help="only with tokens that met an end of the band"
+    )
+    samples.add_argument(
+        "--over-age", action="store_true", help="only with tokens that were too old to train"
+    )
+    samples.add_argument(
+        "--truncated", action="store_true", help="only those that reached their bound of tokens"
+    )
+    samples.add_argument("--text", metavar="TEXT", help="only with this in text, prompt, answer or reason")
+    samples.add_argument(
+        "--order", default="step", metavar="COLUMN", help="step, reward, tokens, staleness, largest_ratio, …"
+    )
+    samples.add_argument("--descending", action="store_true", help="the largest first")
+    samples.add_argument("--limit", type=int, default=20, metavar="N", help="most completions; default: 20")
+    samples.add_argument("--json", action="store_true", help="one JSON object a line, with the tokens")
+
+
+def _samples(arguments: argparse.Namespace) -> int:
+    from slipstream.samples.reader import NoSamples, SampleReader
+
+    if arguments.member is not None and arguments.group is None:
+        raise UsageError("--member needs --group, the name of its group")
+    try:
+        reader = SampleReader(arguments.run_dir)
+        page = reader.completions(
+            _filter(arguments), order=arguments.order, descending=arguments.descending, count=arguments.limit
+        )
+        rows = [row for row in page.rows if arguments.member in (None, row["member"])]
+        whole = arguments.json or arguments.member is not None
+        rows = (
+            [reader.completion(row["step"], row["group"], row["member"]) or row for row in rows]
+            if whole
+            else rows
+        )
+    except NoSamples as error:
+        raise UsageError(str(error)) from error
+    if arguments.json:
+        for row in rows:
+            print(json.dumps({name: _finite(value) for name, value in row.items()}, ensure_ascii=True))
+    elif arguments.member is not None:
+        if not rows:
+            raise UsageError(
+                f"{arguments.run_dir}: group {arguments.group} has no stored member {arguments.member}"
+            )
+        for row in rows:
+            _print_completion(row)
+    else:
+        _print_table(rows, page.total)
+    return 0
+
+
+def _filter(arguments: argparse.Namespace) -> "Filter":
+    from slipstream.samples.reader import Filter
+
+    return Filter(
+        first_step=arguments.step,
+        last_step=arguments.step,
+        group=arguments.group,
+        state=arguments.state,
+        source=arguments.source,
+        least_reward=arguments.least_reward,
+        largest_reward=arguments.largest_reward,
+        least_staleness=arguments.least_staleness,
+        clipped=arguments.clipped,
+        over_age=arguments.over_age,
+        truncated=arguments.truncated,
+        text=arguments.text,
+    )
+
+
+def _print_table(rows: list[Row], total: int) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("step", "group", "member", "state", "reward", "tokens", "age", "clipped", "ratio", "text"):
+        left = name in ("group", "state", "text")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for row in rows:
+        clipped = None if row["clipped_low"] is None else row["clipped_low"] + row["clipped_high"]
+        cells = (row["step"], row["group"], row["member"], row["state"], row["reward"], row["tokens"])
+        numbers = (row["staleness"], clipped, row["largest_ratio"])
+        table.add_row(*map(_cell, (*cells, *numbers)), _beginning(row["text"]))
+    console = _console()
+    console.print(table)
+    console.print(f"{len(rows)} of {total} completions", style="dim")
+
+
+def _print_completion(row: Row) -> None:
+    from rich.table import Table
+
+    console = _console()
+    facts = ("step", "group", "member", "state", "reason", "finish_reason", "worker", "reward", "advantage")
+    for name in facts:
+        console.print(f"{name:>14}  {shown(_number(row[name]))}")
+    for reward in row["rewards"]:
+        value = f"{reward['name']} {_number(reward['value'])} {reward['outcome']} {reward['detail']}"
+        console.print(f"{'reward':>14}  {shown(value.strip())}")
+    for name in ("prompt", "answer", "text"):
+        console.print(f"\n{name}", style="bold")
+        console.print(shown(row[name]))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in (
+        "",
+        "token",
+        "version",
+        "age",
+        "rollout",
+        "learner",
+        "ratio",
+        "gate",
+        "side",
+        "advantage",
+        "entropy",
+    ):
+        table.add_column(name, justify="right")
+    for index in range(row["tokens"]):
+        table.add_row(*_token(row, index))
+    console.print()
+    console.print(table)
+
+
+def _console() -> "Console":
+    """Return a console that is wide enough for a row, also where the output is no terminal."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, markup=False, highlight=False)
+    console.width = max(console.width if console.is_terminal else 0, LEAST_WIDTH)
+    return console
+
+
+def _token(row: Row, index: int) -> tuple[str, ...]:
+    """Return the cells of a token; those that only training fills are empty where it did not."""
+    sampled, version = row["mask"][index], row["versions"][index]
+    facts = (str(index), str(row["token_ids"][index]))
+    if not sampled:
+        return (*facts, "", "", "", "", "", "", "", "", "")
+    rollout, age = row["rollout_logprobs"][index], max(0, row["step"] - 1 - version)
+    engine = (*facts, str(version), str(age), _cell(rollout))
+    if row["logprobs"] is None or math.isnan(row["logprobs"][index]):
+        return (*engine, "", "", "", "", "", "")
+    learner = row["logprobs"][index]
+    side = {-1: "low", 0: "", 1: "high"}[row["sides"][index]] if row["trained"][index] else "over age"
+    ratio = math.exp(min(learner - rollout, 20.0))
+    return (
+        *engine,
+        *map(_cell, (learner, ratio, row["gates"][index])),
+        side,
+        *map(_cell, (row["advantages"][index], row["entropies"][index])),
+    )
+
+
+def _beginning(text: str) -> str:
+    """Return the beginning of a text on one line."""
+    line = shown(" ".join(text.split()))
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _cell(value: Any) -> str:
+    return shown(_number(value))
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def shown(text: str) -> str:
+    """Return a text that cannot steer a terminal: control and bidirectional characters as escapes."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+
+
+def _finite(value: Any) -> Any:
+    """Return a value of a row as JSON holds it: null for a number that is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return [_finite(each) for each in value] if isinstance(value, list) else value

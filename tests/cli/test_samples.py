@@ -1,0 +1,82 @@
+"""`slipstream samples`: the table, one completion token by token, JSON, and errors of one line."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from samples.made_up import completion, group, values_of
+from samples.test_writer import writing
+from slipstream.cli.__main__ import main
+from slipstream.cli.samples import shown
+from slipstream.samples.table import trained_groups
+
+HOSTILE = "<script>x</script> [red]rich[/red] \x1b[31mred\x1b[0m \u202egnp.exe \r\a"
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, random = tmp_path_factory.mktemp("run"), Random(5)
+    with writing(folder) as writer:
+        for step in (1, 2):
+            made = [
+                group(f"{step}-0", [completion(random, words=HOSTILE), completion(random, words="second")]),
+                group(f"{step}-1", [completion(random, failed=True), completion(random)]),
+            ]
+            sizes = [0 if c.withheld else c.sampled for one in made for c in one.completions]
+            writer.put(step, trained_groups(made), values_of(random, sizes))
+    return folder
+
+
+def test_the_table_has_a_line_for_each_completion(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["samples", str(run_dir), "--step", "2"]) == 0
+    header, *lines, total = capsys.readouterr().out.splitlines()
+    assert header.split()[:4] == ["step", "group", "member", "state"]
+    assert [line.split()[:4] for line in lines] == [
+        ["2", "2-0", "0", "trained"],
+        ["2", "2-0", "1", "trained"],
+        ["2", "2-1", "0", "withheld"],
+        ["2", "2-1", "1", "trained"],
+    ]
+    assert total == "4 of 4 completions"
+
+
+def test_a_completion_is_shown_token_by_token(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["samples", str(run_dir), "--group", "1-0", "--member", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["samples", str(run_dir), "--group", "1-0", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    row = next(row for row in rows if row["member"] == 1)
+    lines = printed.splitlines()
+    tokens = [line.split() for line in lines[-row["tokens"] :]]
+    assert [int(cells[1]) for cells in tokens] == row["token_ids"]
+    assert [len(cells) > 2 for cells in tokens] == row["mask"]
+    assert "second" in printed
+
+
+def test_a_hostile_text_steers_no_terminal(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in ([], ["--group", "1-0", "--member", "0"], ["--json"]):
+        assert main(["samples", str(run_dir), *options]) == 0
+        printed = capsys.readouterr().out
+        assert all(char.isprintable() or char == "\n" for char in printed)
+        assert "[red]rich[/red]" in printed or not options
+    assert shown("a\x1b[0m\u202e\n") == "a\\x1b[0m\\u202e\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["gone"], "gone: there is no such directory"),
+        (["RUN", "--member", "1"], "--member needs --group"),
+        (["RUN", "--group", "1-0", "--member", "7"], "group 1-0 has no stored member 7"),
+        (["RUN", "--order", "colour"], "order: got 'colour', needs one of step, reward"),
+        (["RUN", "--limit", "5000"], "count 5000"),
+    ],
+)
+def test_errors_are_one_line(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["samples", *[str(run_dir) if option == "RUN" else option for option in options]]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1

@@ -1,0 +1,211 @@
+"""Pages, filters and errors of the stored completions; a run that writes while it is read."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples.made_up import completion, group, values_of
+from samples.test_writer import put, writing
+from slipstream.samples import writer as module
+from slipstream.samples.reader import ORDERS, Filter, NoSamples, SampleReader
+from slipstream.samples.table import StoredGroup, make_table, trained_groups
+
+STEPS = 12
+
+
+def fill(run_dir: Path) -> list[dict[str, Any]]:
+    """Store some steps, and return their rows."""
+    rows: list[dict[str, Any]] = []
+    with writing(run_dir) as writer:
+        for step in range(1, STEPS + 1):
+            random = Random(step)
+            words = ["Ünder the sea", "100% <b>bold</b>", "it's"]
+            groups = [
+                group(
+                    f"{step}-{n}",
+                    [
+                        completion(random, failed=random.random() < 0.2, words=random.choice(words))
+                        for _ in range(2)
+                    ],
+                    source=random.choice(["maths", "code"]),
+                )
+                for n in range(3)
+            ]
+            stored = [
+                *trained_groups(groups[:2]),
+                StoredGroup(group=groups[2], state="filtered", reason="equal"),
+            ]
+            sizes = [0 if c.withheld else c.sampled for g in groups[:2] for c in g.completions]
+            values = values_of(random, sizes)
+            writer.put(step, stored, values)
+            writer._queue.join()
+            rows += make_table(step, stored, values, weights={"exact_match": 1.0}, time=0.0).to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    return fill(run_dir)
+
+
+def selected(rows: Sequence[dict[str, Any]], where: Filter) -> list[dict[str, Any]]:
+    """Return the rows that a filter selects, by a loop over plain values."""
+
+    def fits(row: dict[str, Any]) -> bool:
+        said = " ".join((row["text"], row["prompt"], row["answer"], row["reason"])).lower()
+        clipped = (row["clipped_low"] or 0) + (row["clipped_high"] or 0)
+        return all(
+            (
+                where.first_step is None or row["step"] >= where.first_step,
+                where.last_step is None or row["step"] <= where.last_step,
+                where.state in (None, row["state"]),
+                where.source in (None, row["source"]),
+                where.group in (None, row["group"]),
+                where.least_reward is None or (row["reward"] or -1) >= where.least_reward,
+                where.largest_reward is None
+                or (row["reward"] is not None and row["reward"] <= where.largest_reward),
+                where.least_staleness is None or row["staleness"] >= where.least_staleness,
+                not where.clipped or clipped > 0,
+                not where.over_age or (row["over_age"] or 0) > 0,
+                not where.truncated or row["finish_reason"] == "length",
+                where.text is None or where.text.lower() in said,
+            )
+        )
+
+    return [row for row in rows if fits(row)]
+
+
+FILTERS = st.builds(
+    Filter,
+    first_step=st.none() | st.integers(0, STEPS),
+    last_step=st.none() | st.integers(0, STEPS),
+    state=st.sampled_from([None, "trained", "withheld", "filtered"]),
+    source=st.sampled_from([None, "maths", "code", "none"]),
+    group=st.sampled_from([None, None, "3-1", "it's"]),
+    least_reward=st.none() | st.floats(0, 1),
+    largest_reward=st.none() | st.floats(0, 1),
+    least_staleness=st.none() | st.integers(0, 9),
+    clipped=st.booleans(),
+    over_age=st.booleans(),
+    truncated=st.sampled_from([False, False, True]),
+    text=st.sampled_from([None, "ÜNDER", "100%", "it's", "%", "_", "2+2", "verifier", "EQUAL", "absent"]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(where=FILTERS, order=st.sampled_from(ORDERS), descending=st.booleans(), start=st.integers(0, 9))
+def test_a_page_is_what_a_loop_over_all_rows_selects(
+    run_dir: Path, rows: list[dict[str, Any]], where: Filter, order: str, descending: bool, start: int
+) -> None:
+    page = SampleReader(run_dir).completions(where, order=order, descending=descending, start=start, count=5)
+    expected = selected(rows, where)
+    assert page.total == len(expected)
+    names = [(row["group"], row["member"]) for row in page.rows]
+    assert len(set(names)) == len(names) == max(0, min(5, len(expected) - start))
+    assert set(names) <= {(row["group"], row["member"]) for row in expected}
+    if order != "clipped":
+        values = [row[order] for row in page.rows if row[order] is not None]
+        assert values == sorted(values, reverse=descending)
+
+
+def test_pages_together_have_every_completion_once(run_dir: Path, rows: list[dict[str, Any]]) -> None:
+    reader = SampleReader(run_dir)
+    pages = [
+        reader.completions(Filter(), order="reward", start=start, count=7).rows for start in range(0, 80, 7)
+    ]
+    names = [(row["group"], row["member"]) for page in pages for row in page]
+    assert sorted(names) == sorted((row["group"], row["member"]) for row in rows)
+
+
+def test_a_completion_has_the_stored_tokens_and_values(run_dir: Path, rows: list[dict[str, Any]]) -> None:
+    reader = SampleReader(run_dir)
+    for row in rows[::5]:
+        found = reader.completion(row["step"], row["group"], row["member"])
+        assert found is not None
+        assert {name: repr(value) for name, value in found.items() if name != "time"} == {
+            name: repr(value) for name, value in row.items() if name != "time"
+        }
+    assert reader.completion(1, "1-0", 99) is None
+
+
+def test_steps_have_their_numbers(run_dir: Path, rows: list[dict[str, Any]]) -> None:
+    steps = SampleReader(run_dir).steps()
+    assert [step["step"] for step in steps] == list(range(1, STEPS + 1))
+    for step in steps:
+        of_step = [row for row in rows if row["step"] == step["step"]]
+        states = [row["state"] for row in of_step]
+        assert (step["completions"], step["groups"]) == (6, 3)
+        assert [step[state] for state in ("trained", "withheld", "filtered")] == [
+            states.count(state) for state in ("trained", "withheld", "filtered")
+        ]
+
+
+def test_a_run_that_merges_its_parts_is_read_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MERGED_PARTS", 2)
+    wrong: list[str] = []
+    with writing(tmp_path) as writer:
+        put(writer, 1)
+        written, ended = [1], threading.Event()
+
+        def read() -> None:
+            reader = SampleReader(tmp_path)
+            while not ended.is_set():
+                before = written[0]
+                steps = [step["step"] for step in reader.steps()]
+                if steps != list(range(1, len(steps) + 1)) or len(steps) < before:
+                    wrong.append(f"{before}: {steps}")
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        for step in range(2, 60):
+            put(writer, step)
+            written[0] = step
+        ended.set()
+        reading.join()
+    assert wrong == []
+
+
+def test_a_new_run_has_no_completions_yet(tmp_path: Path) -> None:
+    with writing(tmp_path):
+        reader = SampleReader(tmp_path)
+        assert reader.steps() == []
+        assert reader.completions(Filter(text="a", clipped=True)).total == 0
+        assert reader.completion(1, "g", 0) is None
+
+
+def test_a_missing_or_foreign_directory_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(NoSamples, match="there is no such directory"):
+        SampleReader(tmp_path / "gone")
+    with pytest.raises(NoSamples, match=r"has no folder samples; .* \(learner\.samples\.share\)"):
+        SampleReader(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and nothing else", b"\x00" * 4096])
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
+    with writing(tmp_path) as writer:
+        put(writer, 1)
+    (tmp_path / "samples" / "000000002-000000002.parquet").write_bytes(content)
+    with pytest.raises(NoSamples, match=r"000000002-000000002\.parquet") as raised:
+        SampleReader(tmp_path).steps()
+    assert "\n" not in str(raised.value)
+
+
+def test_orders_and_counts_that_do_not_exist_are_refused(run_dir: Path, rows: list[dict[str, Any]]) -> None:
+    reader = SampleReader(run_dir)
+    with pytest.raises(ValueError, match="order: got 'step; drop'"):
+        reader.completions(Filter(), order="step; drop")
+    for start, count in ((-1, 5), (0, -1), (0, 10**6)):
+        with pytest.raises(ValueError, match="needs start >= 0"):
+            reader.completions(Filter(), start=start, count=count)
