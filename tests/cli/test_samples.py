@@ -9,7 +9,6 @@ from samples.made_up import completion, group, values_of
 from samples.test_writer import writing
 from slipstream.cli.__main__ import main
 from slipstream.cli.samples import shown
-from slipstream.samples.table import trained_groups
 
 HOSTILE = "<script>x</script> [red]rich[/red] \x1b[31mred\x1b[0m \u202egnp.exe \r\a"
 
@@ -24,7 +23,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 group(f"{step}-1", [completion(random, failed=True), completion(random)]),
             ]
             sizes = [0 if c.withheld else c.sampled for one in made for c in one.completions]
-            writer.put(step, trained_groups(made), values_of(random, sizes))
+            writer.put(step, made, values_of(random, sizes))
     return folder
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from replay.driver import ACCEPTED, DUPLICATE, FENCED, FILTERED, Driver, completion, group, scenario
 from slipstream.rpc import codec
 from slipstream.v1 import replay_pb2 as pb
@@ -107,3 +108,44 @@ async def test_a_group_is_kept_and_handed_out_byte_by_byte_as_it_came(replay: Dr
     assert await replay.stored_bytes(lease.group_id) == payload
     request = pb.SampleBatchRequest(groups=1, max_staleness=8, hand_out=replay.learner.next_hand_out())
     assert [answer.group async for answer in replay.stub.SampleBatch(request)] == [payload]
+
+
+async def taken(replay: Driver) -> list[tuple[str, str]]:
+    """Return id and reason of the filtered groups that the learner takes now."""
+    answers = [answer async for answer in replay.stub.TakeFiltered(pb.TakeFilteredRequest())]
+    return [(types_pb2.Group.FromString(answer.group).group_id, answer.reason) for answer in answers]
+
+
+@scenario()
+async def test_filtered_groups_are_handed_to_the_learner_once_as_they_were_inserted(replay: Driver) -> None:
+    first, second, third = await replay.lease(3)
+    unscored = [completion(reward=None), completion(reward=None)]
+    assert await replay.insert_completions(first, unscored) == FILTERED
+    assert await replay.insert(second) == ACCEPTED
+    message = codec.group_to_proto(group(third, unscored))
+    assert (await replay.insert_message(message)).outcome == FILTERED
+    assert await replay.insert_completions(first, unscored) == DUPLICATE
+    answers = [answer async for answer in replay.stub.TakeFiltered(pb.TakeFilteredRequest())]
+    assert [answer.reason for answer in answers] == ["unscored", "unscored"]
+    assert answers[1].group == message.SerializeToString()
+    assert await taken(replay) == []
+
+
+@scenario()
+async def test_of_more_filtered_groups_than_have_room_the_newest_are_kept(replay: Driver) -> None:
+    leases = await replay.lease(6)
+    unscored = [completion(reward=None), completion(reward=None)]
+    size = len(codec.group_to_proto(group(leases[0], unscored)).SerializeToString())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slipstream.replay.store.FILTERED_BYTES", 4 * size)
+        for lease in leases:
+            assert await replay.insert_completions(lease, unscored) == FILTERED
+    assert [name for name, _ in await taken(replay)] == [lease.group_id for lease in leases[3:]]
+    assert await taken(replay) == []
+
+
+@scenario(learner={"samples": {"share": 0}})
+async def test_a_run_that_stores_nothing_keeps_no_filtered_groups(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    assert await replay.insert_completions(lease, [completion(reward=None)] * 2) == FILTERED
+    assert await taken(replay) == []

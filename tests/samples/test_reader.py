@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples.made_up import completion, group, values_of
 from samples.test_writer import put, writing
+from slipstream.rpc import codec
 from slipstream.samples import writer as module
 from slipstream.samples.reader import ORDERS, Filter, NoSamples, SampleReader
 from slipstream.samples.table import StoredGroup, make_table, trained_groups
+from slipstream.samples.writer import FilteredGroup
 
 STEPS = 12
 
@@ -42,7 +44,10 @@ def fill(run_dir: Path) -> list[dict[str, Any]]:
             ]
             sizes = [0 if c.withheld else c.sampled for g in groups[:2] for c in g.completions]
             values = values_of(random, sizes)
-            writer.put(step, stored, values)
+            filtered = FilteredGroup(
+                payload=codec.group_to_proto(groups[2]).SerializeToString(), reason="equal"
+            )
+            writer.put(step, groups[:2], values, filtered=[filtered])
             writer._queue.join()
             rows += make_table(step, stored, values, weights={"exact_match": 1.0}, time=0.0).to_pylist()
     return rows

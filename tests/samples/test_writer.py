@@ -14,10 +14,12 @@ import pytest
 from learner.fakes import said, silent_log
 from samples.made_up import completion, group
 from slipstream.config import SamplesConfig, parse_config
+from slipstream.learner.clients import decode_group
+from slipstream.rpc import codec
 from slipstream.samples import writer as module
 from slipstream.samples.parts import parts_of
-from slipstream.samples.table import trained_groups
-from slipstream.samples.writer import SampleWriter, is_kept, open_sample_writer
+from slipstream.samples.share import is_kept
+from slipstream.samples.writer import FilteredGroup, SampleWriter, open_sample_writer
 from slipstream.telemetry.logs import Log
 
 
@@ -30,6 +32,7 @@ def writing(
         SamplesConfig(**config),
         weights={"exact_match": 1.0},
         version=version,
+        decode=decode_group,
         log=log or silent_log(),
     )
     yield made
@@ -39,7 +42,7 @@ def writing(
 def put(writer: SampleWriter, step: int, *, groups: int = 1, words: str = "an answer") -> None:
     random = Random(step)
     made = [group(f"{step}-{n}", [completion(random, words=words)]) for n in range(groups)]
-    writer.put(step, trained_groups(made), None)
+    writer.put(step, made, None)
     writer._queue.join()
 
 
@@ -123,7 +126,7 @@ def test_steps_that_a_slow_disk_cannot_take_are_left_out_and_logged(
     monkeypatch.setattr(module, "write_part", slow)
     with writing(tmp_path, log=log) as writer:
         made = [group("g", [completion(Random(1))])]
-        taken = [writer.put(step, trained_groups(made), None) for step in range(1, 9)]
+        taken = [writer.put(step, made, None) for step in range(1, 9)]
         gate.set()
     assert taken.count(False) >= 4
     assert len(stored(tmp_path)) == taken.count(True)
@@ -148,11 +151,25 @@ def test_a_full_disk_is_logged_and_the_next_steps_are_stored(
     assert "No space left on device" in said(log)
 
 
+def test_filtered_groups_are_stored_with_their_reason_unless_nobody_can_read_them(tmp_path: Path) -> None:
+    log, one = silent_log(), group("f", [completion(Random(1))])
+    readable = FilteredGroup(payload=codec.group_to_proto(one).SerializeToString(), reason="equal rewards")
+    with writing(tmp_path, log=log) as writer:
+        writer.put(3, [], None, filtered=[FilteredGroup(payload=b"\xff\xff", reason="invalid"), readable])
+    (part,) = parts_of(tmp_path / "samples")
+    (row,) = pq.read_table(part.path).to_pylist()
+    assert (row["step"], row["group"], row["state"], row["reason"]) == (3, "f", "filtered", "equal rewards")
+    assert row["token_ids"] == list(one.completions[0].token_ids)
+    assert "a filtered group is not stored" in said(log)
+
+
 def test_a_run_that_stores_nothing_has_no_folder(tmp_path: Path) -> None:
     config = parse_config({"learner": {"samples": {"share": 0}}, "rewards": [{"name": "exact_match"}]})
 
     async def opened() -> None:
-        async with open_sample_writer(config, tmp_path, version=0, log=silent_log()) as writer:
+        async with open_sample_writer(
+            config, tmp_path, version=0, decode=decode_group, log=silent_log()
+        ) as writer:
             assert writer is None
 
     asyncio.run(opened())

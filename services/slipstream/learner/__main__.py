@@ -19,6 +19,7 @@ from slipstream.hub.model import with_local_model
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
+from slipstream.learner.clients import decode_group
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
 from slipstream.learner.memory_guard import check_memory
@@ -79,7 +80,9 @@ async def main(pod: Pod) -> None:
         service.fleet.version = loaded.version
         publisher = service.publisher(loaded.snapshot.tensors, dtype=loaded.training.policy.dtype)
         version, run_dir = loaded.version, service.run_dir
-        async with open_sample_writer(config, run_dir, version=version, log=pod.log) as samples:
+        async with open_sample_writer(
+            config, run_dir, version=version, decode=decode_group, log=pod.log
+        ) as samples:
             loop = make_loop(service, loaded, lockstep, publisher, samples=samples, teacher=teacher)
             await service.begin(version, loaded.cursor)
             background = (catch_up(publisher, service.fleet, service.weights), lockstep.beat())

@@ -7,6 +7,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from slipstream.config import RunConfig
 from slipstream.records import Activity, Cursor, Evaluation, Generated, Group, HandOut
@@ -14,6 +15,7 @@ from slipstream.rpc import codec, replay_codec
 from slipstream.rpc.channel import STILL_WAITING_SECONDS, call_with_growing_deadline, with_idle_timeout
 from slipstream.rpc.errors import SlipstreamError, Superseded
 from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
+from slipstream.samples.writer import FilteredGroup
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
@@ -112,6 +114,17 @@ class ReplayClient:
             group_ids=[group.group_id for group in groups], hand_out=_hand_out(groups)
         )
         await self._again("release", lambda seconds: self._stub.ReleaseBatch(request, timeout=seconds))
+
+    async def take_filtered(self) -> list[FilteredGroup]:
+        """Return the groups that replay has filtered since the last call. It is one call only.
+
+        Errors: AioRpcError, Unreachable.
+        """
+        call = self._stub.TakeFiltered(pb.TakeFilteredRequest())
+        return [
+            FilteredGroup(payload=response.group, reason=response.reason)
+            async for response in with_idle_timeout(call, silence_seconds=self._answer_seconds)
+        ]
 
     async def announce(self, version: int) -> None:
         """Announce that the fleet serves `version`."""
@@ -216,6 +229,14 @@ class _Batch:
             self.groups.append(codec.group_from_proto(message, hand_out=self.hand_out))
         except ValueError as error:
             self.invalid[packed.group_id] = f"from worker {packed.worker_id}: {error}"
+
+
+def decode_group(payload: bytes) -> Group:
+    """Return the group of its bytes. Errors: ValueError."""
+    try:
+        return codec.group_from_proto(types_pb2.Group.FromString(payload))
+    except DecodeError as error:
+        raise ValueError("the bytes are no group") from error
 
 
 def _hand_out(groups: Sequence[Group]) -> pb.HandOut:

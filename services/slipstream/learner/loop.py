@@ -17,6 +17,8 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+
 from slipstream.config import RunConfig
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.checkpoints.checkpoint import latest_checkpoint
@@ -35,8 +37,7 @@ from slipstream.learner.training.record import StepResult
 from slipstream.parallel import beside, both
 from slipstream.records import Cursor, Generated, Group
 from slipstream.rpc.errors import SlipstreamError, Unreachable
-from slipstream.samples.table import trained_groups
-from slipstream.samples.writer import SampleWriter
+from slipstream.samples.writer import FilteredGroup, SampleWriter
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -175,7 +176,7 @@ class Loop:
             return
         sampled = time.monotonic()
         try:
-            result = await self._train(groups, stop)
+            result, filtered = await both(self._train(groups, stop), self._take_filtered())
         except Abandoned:
             await self._replay.release(groups)
             return
@@ -190,6 +191,8 @@ class Loop:
             publish=ended - trained,
         )
         self._report_step(groups, generated, result, published, timing)
+        if self._samples is not None:
+            self._samples.put(self.version, groups, result.token_values, filtered=filtered)
         await self._after_step()
 
     async def _settle_step(self, groups: Sequence[Group]) -> tuple[Generated, Published]:
@@ -266,6 +269,16 @@ class Loop:
             )
         return result
 
+    async def _take_filtered(self) -> list[FilteredGroup]:
+        """Return the groups that replay has filtered since the last call; none if it does not answer."""
+        if self._samples is None:
+            return []
+        try:
+            return await self._replay.take_filtered()
+        except (SlipstreamError, grpc.aio.AioRpcError) as error:
+            self._log.warning("filtered groups are not stored", error=f"{type(error).__name__}: {error}")
+            return []
+
     def _report_step(
         self,
         groups: Sequence[Group],
@@ -279,8 +292,6 @@ class Loop:
             self.version, groups, result, published, timing, weights=weights, generated=generated
         )
         self._report.samples(self.version, groups, count=self._config.learner.samples_per_step)
-        if self._samples is not None:
-            self._samples.put(self.version, trained_groups(groups), result.token_values)
         self._log.info(
             "step",
             step=self.version,

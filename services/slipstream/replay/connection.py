@@ -25,6 +25,8 @@ SCRIPTS = (
     "sample",
     "release",
     "drop",
+    "keep_filtered",
+    "take_filtered",
     "ack",
     "announce",
     "confirm",

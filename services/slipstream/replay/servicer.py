@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from slipstream.config import RunConfig
 from slipstream.config.sources import by_source, source_labels
 from slipstream.prompts import PromptSource
-from slipstream.records import HandOut, Lease, Purpose
+from slipstream.records import HandOut, InsertOutcome, Lease, Purpose
 from slipstream.replay.checks import (
     LONGEST_FAILURE,
     check_at_least,
@@ -26,8 +27,9 @@ from slipstream.replay.values import Inserted, LeaseRequest, Slot, purpose_of
 from slipstream.replay.waiting import finish_or_undo, poll
 from slipstream.rpc import replay_codec
 from slipstream.rpc.channel import STILL_WAITING_SECONDS
-from slipstream.rpc.errors import InvalidRequest
+from slipstream.rpc.errors import InvalidRequest, SlipstreamError
 from slipstream.rpc.group_checks import InvalidGroup, check_group, parse_group, vocabulary_size
+from slipstream.samples.share import is_kept
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import replay_pb2 as pb
@@ -61,6 +63,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
         self._evaluated = by_source(config, lambda source: source.data.evaluation_reward or "")
         self._sources = frozenset(source_labels(config)) or frozenset({""})
+        self._stored_share = config.learner.samples.share
         self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
 
     async def LeasePrompts(self, request: pb.LeasePromptsRequest, context: Any) -> pb.LeasePromptsResponse:
@@ -118,6 +121,9 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             self._with.log.warning(
                 "invalid group", worker=group.worker_id, group=group.group_id, error=inserted.detail
             )
+        if inserted.outcome is InsertOutcome.FILTERED and is_kept(group.group_id, self._stored_share):
+            with suppress(SlipstreamError):  # the group is settled, whether it can be stored or not
+                await self._store.keep_filtered(inserted.reason, request.group)
         outcome = replay_codec.INSERT_OUTCOMES[inserted.outcome]
         return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason, detail=inserted.detail)
 
@@ -183,6 +189,13 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         hand_out = _hand_out(request.hand_out)
         dropped = await self._store.drop(request.group_ids, hand_out, reason=request.reason)
         return pb.DropGroupsResponse(dropped=dropped)
+
+    async def TakeFiltered(
+        self, request: pb.TakeFilteredRequest, context: Any
+    ) -> AsyncIterator[pb.TakeFilteredResponse]:
+        """Stream the filtered groups that the learner has not taken yet."""
+        async for reason, payload in self._store.take_filtered():
+            yield pb.TakeFilteredResponse(group=payload, reason=reason)
 
     async def AnnounceVersion(
         self, request: pb.AnnounceVersionRequest, context: Any

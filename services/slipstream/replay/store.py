@@ -44,6 +44,8 @@ COUNTERS = (
     "refills_exhausted",
 )
 NEVER = -1
+FILTERED_BYTES = 16 << 20
+"""Most bytes of the filtered groups that the learner has not taken yet."""
 READ_BYTES = 2 * 1024 * 1024
 
 
@@ -205,6 +207,17 @@ class ReplayStore:
                 "drop", f"{hand_out.learner_epoch}:{hand_out.number}", reason, *group_ids
             )
         )
+
+    async def keep_filtered(self, reason: str, payload: bytes) -> None:
+        """Keep a filtered group for the learner, which stores it. Errors: OutOfMemory, Unreachable."""
+        await self._scripts.call("keep_filtered", reason, payload, FILTERED_BYTES)
+
+    async def take_filtered(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield reason and bytes of the groups that were filtered since the last call, the oldest first."""
+        while entries := await self._scripts.call("take_filtered", READ_BYTES):
+            for entry in entries:
+                reason, _, payload = entry.partition(b"\n")
+                yield reason.decode(), payload
 
     async def ack(self, group_ids: Sequence[str], *, version: int, hand_out: HandOut) -> Acked:
         """Record that the step that made `version` trained on these groups.

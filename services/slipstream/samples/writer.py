@@ -8,10 +8,9 @@ import json
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slipstream.config import RunConfig, SamplesConfig
+from slipstream.records import Group
 from slipstream.samples.parts import blocks, clean, merge, parts_of, remove, write_part
-from slipstream.samples.table import SCHEMA, StoredGroup, make_table
+from slipstream.samples.share import is_kept
+from slipstream.samples.table import SCHEMA, StoredGroup, make_table, trained_groups
 from slipstream.samples.token_values import TokenValues
 from slipstream.telemetry.logs import Log
 
@@ -30,19 +31,34 @@ MERGED_PARTS: Final = 32
 """Parts of equal age that become one."""
 QUEUED_STEPS: Final = 2
 """Steps that wait for the thread; the completions of a step that finds no room are not stored."""
-HASHES: Final = 2**32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilteredGroup:
+    """A group that replay has filtered, as it arrived there."""
+
+    payload: bytes
+    reason: str
+
+
+Decode = Callable[[bytes], Group]
 
 
 @asynccontextmanager
 async def open_sample_writer(
-    config: RunConfig, run_dir: Path, *, version: int, log: Log
+    config: RunConfig, run_dir: Path, *, version: int, decode: Decode, log: Log
 ) -> AsyncIterator["SampleWriter | None"]:
-    """Begin to store completions after the step `version`; None if the run stores none. Errors: OSError."""
+    """Begin to store completions after the step `version`; None if the run stores none.
+
+    `decode` returns the group of the bytes of a FilteredGroup. Errors: OSError.
+    """
     if not config.learner.samples.share:
         yield None
         return
     weights = {reward.name: reward.weight for reward in config.rewards}
-    writer = SampleWriter(run_dir, config.learner.samples, weights=weights, version=version, log=log)
+    writer = SampleWriter(
+        run_dir, config.learner.samples, weights=weights, version=version, decode=decode, log=log
+    )
     try:
         yield writer
     finally:
@@ -56,21 +72,31 @@ class _Step:
     step: int
     groups: Sequence[StoredGroup]
     values: TokenValues | None
+    filtered: Sequence[FilteredGroup]
 
 
 class SampleWriter:
     """Appends the completions of each step to the folder of a run."""
 
     def __init__(
-        self, run_dir: Path, config: SamplesConfig, *, weights: Mapping[str, float], version: int, log: Log
+        self,
+        run_dir: Path,
+        config: SamplesConfig,
+        *,
+        weights: Mapping[str, float],
+        version: int,
+        decode: Decode,
+        log: Log,
     ) -> None:
         """Begin to write in `run_dir`, after the step `version`. `weights`: of the reward components.
 
-        What earlier processes have stored of later steps goes: the run trains them again. Errors: OSError.
+        `decode`: see `open_sample_writer`. What earlier processes have stored of later steps goes: the run
+        trains them again. Errors: OSError.
         """
         self._folder = run_dir / FOLDER
         self._most_bytes = config.max_mib << 20
         self._weights = weights
+        self._decode = decode
         self._log = log
         self._folder.mkdir(parents=True, exist_ok=True)
         self._share = min(config.share, _stored_share(self._folder))
@@ -82,11 +108,21 @@ class SampleWriter:
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
         self._thread.start()
 
-    def put(self, step: int, groups: Sequence[StoredGroup], values: TokenValues | None) -> bool:
-        """Store the completions of a step soon; return False if the thread is too far behind."""
-        kept = [group for group in groups if is_kept(group.group.group_id, self._share)]
+    def put(
+        self,
+        step: int,
+        groups: Sequence[Group],
+        values: TokenValues | None,
+        *,
+        filtered: Sequence[FilteredGroup] = (),
+    ) -> bool:
+        """Store the completions of a step soon; return False if the thread is too far behind.
+
+        groups: the whole batch, whose completions `values` counts. filtered: since the step before.
+        """
+        kept = [group for group in trained_groups(groups) if is_kept(group.group.group_id, self._share)]
         try:
-            self._queue.put_nowait(_Step(step=step, groups=kept, values=values))
+            self._queue.put_nowait(_Step(step=step, groups=kept, values=values, filtered=filtered))
         except queue.Full:
             self._lost += 1
             self._log.warning("the completions of a step are not stored: the disk is too slow", step=step)
@@ -109,13 +145,27 @@ class SampleWriter:
                 self._queue.task_done()
 
     def _write(self, step: _Step) -> None:
-        table = make_table(step.step, step.groups, step.values, weights=self._weights, time=time.time())
+        groups = [*step.groups, *self._filtered(step.filtered)]
+        table = make_table(step.step, groups, step.values, weights=self._weights, time=time.time())
         if not table.num_rows:
             return
         write_part(self._folder, step.step, step.step, [table], SCHEMA)
         self._merge()
         if sum(part.path.stat().st_size for part in parts_of(self._folder)) > self._most_bytes:
             self._halve()
+
+    def _filtered(self, groups: Sequence[FilteredGroup]) -> list[StoredGroup]:
+        """Return the filtered groups that belong to the stored share."""
+        kept = []
+        for each in groups:
+            try:
+                group = self._decode(each.payload)
+            except ValueError as error:  # it may be filtered because nobody can read it
+                self._log.warning("a filtered group is not stored", reason=each.reason, error=str(error))
+                continue
+            if is_kept(group.group_id, self._share):
+                kept.append(StoredGroup(group=group, state="filtered", reason=each.reason))
+        return kept
 
     def _merge(self) -> None:
         """Make one part of the newest ones that are equally large, as often as there are enough."""
@@ -145,12 +195,6 @@ class SampleWriter:
         partial = self._folder / f"{INDEX}.partial"
         partial.write_text(json.dumps({"format": 1, "share": self._share, "weights": dict(self._weights)}))
         partial.replace(self._folder / INDEX)
-
-
-def is_kept(group_id: str, share: float) -> bool:
-    """Return whether a group is among the share that is stored; one of a smaller share is in a larger one."""
-    digest = blake2b(group_id.encode(), digest_size=4).digest()
-    return int.from_bytes(digest) < share * HASHES
 
 
 def _stored_share(folder: Path) -> float:

@@ -294,6 +294,18 @@ class DropGroupsResponse(_message.Message):
     dropped: int
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
+class TakeFilteredRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TakeFilteredResponse(_message.Message):
+    __slots__ = ("group", "reason")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    group: bytes
+    reason: str
+    def __init__(self, group: _Optional[bytes] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class AnnounceVersionRequest(_message.Message):
     __slots__ = ("version", "learner_epoch")
     VERSION_FIELD_NUMBER: _ClassVar[int]

@@ -87,6 +87,11 @@ class ReplayStub(object):
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.FromString,
                 _registered_method=True)
+        self.TakeFiltered = channel.unary_stream(
+                '/slipstream.v1.Replay/TakeFiltered',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.TakeFilteredRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.TakeFilteredResponse.FromString,
+                _registered_method=True)
         self.AnnounceVersion = channel.unary_unary(
                 '/slipstream.v1.Replay/AnnounceVersion',
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.AnnounceVersionRequest.SerializeToString,
@@ -209,6 +214,14 @@ class ReplayServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeFiltered(self, request, context):
+        """Learner: take the groups that were filtered since the last call, to store
+        them. Replay keeps the newest of them, up to a bound of bytes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AnnounceVersion(self, request, context):
         """Learner: the fleet serves `version`. Opens admission.
         """
@@ -314,6 +327,11 @@ def add_ReplayServicer_to_server(servicer, server):
                     servicer.DropGroups,
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.SerializeToString,
+            ),
+            'TakeFiltered': grpc.unary_stream_rpc_method_handler(
+                    servicer.TakeFiltered,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.TakeFilteredRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.TakeFilteredResponse.SerializeToString,
             ),
             'AnnounceVersion': grpc.unary_unary_rpc_method_handler(
                     servicer.AnnounceVersion,
@@ -624,6 +642,33 @@ class Replay(object):
             '/slipstream.v1.Replay/DropGroups',
             slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.SerializeToString,
             slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeFiltered(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/slipstream.v1.Replay/TakeFiltered',
+            slipstream_dot_v1_dot_replay__pb2.TakeFilteredRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.TakeFilteredResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,8 @@ local evaluation_requests = prefix .. 'evaluation_requests'  -- hash: request id
 local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id → correct, total, version last seen
 
 local retired = prefix .. 'retired'                        -- hash: id → JSON: retired prompts that are not logged yet
+local filtered = prefix .. 'filtered'                      -- list: reason, line feed, group: for the learner to store
+local filtered_bytes = prefix .. 'filtered_bytes'          -- bytes of that list
 local workers = prefix .. 'workers'                        -- hash: worker → JSON: time of its last call, and its state
 local rollouts = prefix .. 'rollouts'                      -- hash: rollout → time of its last heartbeat, and its JSON
 
