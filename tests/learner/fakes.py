@@ -33,6 +33,7 @@ from slipstream.records import (
     VersionSpan,
 )
 from slipstream.rpc.errors import Unreachable
+from slipstream.samples.writer import FilteredGroup
 from slipstream.telemetry.logs import Log
 
 
@@ -225,6 +226,12 @@ class FakeReplay:
         self._events = events
         self.left = batches
         self.away: set[str] = set()
+        self.filtered: list[list[FilteredGroup]] = []
+        """What each call of `take_filtered` returns; nothing afterwards."""
+
+    async def take_filtered(self) -> list[FilteredGroup]:
+        self._answer("take_filtered")
+        return self.filtered.pop(0) if self.filtered else []
 
     def _answer(self, call: str) -> None:
         if call in self.away:

@@ -36,6 +36,7 @@ from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import TrainingStep
 from slipstream.records import START, Group
 from slipstream.rpc.errors import Unreachable
+from slipstream.samples.writer import FilteredGroup
 from slipstream.telemetry.metrics import Metrics
 from transformers import AutoModelForCausalLM
 
@@ -87,6 +88,7 @@ class Scene:
         version: int = 0,
         bad: Sequence[int] = (),
         teacher: Any = None,
+        samples: Any = None,
     ) -> None:
         self.run_dir = run_dir
         self.events = Events()
@@ -132,6 +134,7 @@ class Scene:
             replay=replay,
             teacher=None if teacher is None else teacher(self.events),
             report=self.report,
+            samples=samples,
             version=version,
             cursor=START,
             unvaried_share=None,
@@ -222,6 +225,42 @@ def test_a_teacher_reads_the_next_batch_while_this_one_is_trained(policy: Policy
     assert not [event for event in scene.events if event.startswith("release")]
     waits = scene.metrics.registry.get_sample_value("slipstream_wait_seconds_count", {"what": "teacher"})
     assert waits == 3
+
+
+class FakeSamples:
+    """Notes what a step has the run store."""
+
+    def __init__(self) -> None:
+        self.put_in: list[tuple[int, list[str], list[str]]] = []
+
+    def put(
+        self, step: int, groups: Sequence[Group], values: object, *, filtered: Sequence[FilteredGroup]
+    ) -> bool:
+        self.put_in.append((step, [group.group_id for group in groups], [each.reason for each in filtered]))
+        return True
+
+
+def test_each_step_stores_its_batch_and_what_was_filtered_since_the_step_before(
+    policy: Policy, tmp_path: Path
+) -> None:
+    samples = FakeSamples()
+    scene = Scene(policy, tmp_path, samples=samples)
+    scene.replay.filtered = [[FilteredGroup(payload=b"", reason="equal")], [], []]
+    scene.run()
+    assert samples.put_in == [
+        (1, ["0-0", "0-1"], ["equal"]),
+        (2, ["1-0", "1-1"], []),
+        (3, ["2-0", "2-1"], []),
+    ]
+
+
+def test_a_step_trains_although_its_filtered_groups_do_not_arrive(policy: Policy, tmp_path: Path) -> None:
+    samples = FakeSamples()
+    scene = Scene(policy, tmp_path, samples=samples)
+    scene.replay.away.add("take_filtered")
+    scene.run()
+    assert [step for step, _, _ in samples.put_in] == [1, 2, 3]
+    assert "filtered groups are not stored" in said(scene.log)
 
 
 def test_a_run_without_a_teacher_waits_for_none(policy: Policy, tmp_path: Path) -> None:

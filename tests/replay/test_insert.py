@@ -132,7 +132,7 @@ async def test_filtered_groups_are_handed_to_the_learner_once_as_they_were_inser
 
 
 @scenario()
-async def test_of_more_filtered_groups_than_have_room_the_newest_are_kept(replay: Driver) -> None:
+async def test_the_newest_filtered_groups_are_kept_up_to_a_bound_of_bytes(replay: Driver) -> None:
     leases = await replay.lease(6)
     unscored = [completion(reward=None), completion(reward=None)]
     size = len(codec.group_to_proto(group(leases[0], unscored)).SerializeToString())

@@ -67,7 +67,7 @@ def selected(rows: Sequence[dict[str, Any]], where: Filter) -> list[dict[str, An
     """Return the rows that a filter selects, by a loop over plain values."""
 
     def fits(row: dict[str, Any]) -> bool:
-        said = " ".join((row["text"], row["prompt"], row["answer"], row["reason"])).lower()
+        searched = " ".join((row["text"], row["prompt"], row["answer"], row["reason"])).lower()
         clipped = (row["clipped_low"] or 0) + (row["clipped_high"] or 0)
         return all(
             (
@@ -83,7 +83,7 @@ def selected(rows: Sequence[dict[str, Any]], where: Filter) -> list[dict[str, An
                 not where.clipped or clipped > 0,
                 not where.over_age or (row["over_age"] or 0) > 0,
                 not where.truncated or row["finish_reason"] == "length",
-                where.text is None or where.text.lower() in said,
+                where.text is None or where.text.lower() in searched,
             )
         )
 
@@ -135,9 +135,9 @@ def test_pages_together_have_every_completion_once(run_dir: Path, rows: list[dic
 def test_a_completion_has_the_stored_tokens_and_values(run_dir: Path, rows: list[dict[str, Any]]) -> None:
     reader = SampleReader(run_dir)
     for row in rows[::5]:
-        found = reader.completion(row["step"], row["group"], row["member"])
-        assert found is not None
-        assert {name: repr(value) for name, value in found.items() if name != "time"} == {
+        stored_row = reader.completion(row["step"], row["group"], row["member"])
+        assert stored_row is not None
+        assert {name: repr(value) for name, value in stored_row.items() if name != "time"} == {
             name: repr(value) for name, value in row.items() if name != "time"
         }
     assert reader.completion(1, "1-0", 99) is None

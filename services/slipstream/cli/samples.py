@@ -77,10 +77,10 @@ def _samples(arguments: argparse.Namespace) -> int:
             _filter(arguments), order=arguments.order, descending=arguments.descending, count=arguments.limit
         )
         rows = [row for row in page.rows if arguments.member in (None, row["member"])]
-        whole = arguments.json or arguments.member is not None
+        with_tokens = arguments.json or arguments.member is not None
         rows = (
             [reader.completion(row["step"], row["group"], row["member"]) or row for row in rows]
-            if whole
+            if with_tokens
             else rows
         )
     except NoSamples as error:

@@ -42,8 +42,8 @@ class Part:
 
 def parts_of(folder: Path) -> list[Part]:
     """Return the parts of a folder in order, without those that a merged part contains."""
-    found = sorted(filter(None, map(_part, folder.glob(f"*{SUFFIX}"))))
-    return [part for part in found if not any(other.contains(part) for other in found)]
+    parts = sorted(filter(None, map(_part, folder.glob(f"*{SUFFIX}"))))
+    return [part for part in parts if not any(other.contains(part) for other in parts)]
 
 
 def write_part(folder: Path, first: int, last: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Part:
@@ -90,9 +90,9 @@ def clean(folder: Path) -> None:
     """Remove what a crash has left: unfinished files, and parts that a merged part contains."""
     for partial in folder.glob(f"*{PARTIAL}"):
         partial.unlink(missing_ok=True)
-    whole = {part.path for part in parts_of(folder)}
+    current = {part.path for part in parts_of(folder)}
     for path in folder.glob(f"*{SUFFIX}"):
-        if path not in whole and _part(path) is not None:
+        if path not in current and _part(path) is not None:
             path.unlink(missing_ok=True)
 
 

@@ -228,11 +228,11 @@ class _Trained:
         self._has_reference = values is not None and values.reference_N is not None
         if values is None:
             return
-        local = np.full(max(*places, int(values.completion_N.max(initial=0))) + 1, -1, np.int64)
+        index_of_place = np.full(max(*places, int(values.completion_N.max(initial=0))) + 1, -1, np.int64)
         for index, place in enumerate(places):
             if place >= 0:
-                local[place] = index
-        completion_N = local[values.completion_N]
+                index_of_place[place] = index
+        completion_N = index_of_place[values.completion_N]
         kept_N = completion_N >= 0
         first_S = np.concatenate([[0], np.cumsum(tokens.sampled_C)])[:-1]
         at_N = tokens.place_S[first_S[completion_N[kept_N]] + values.order_N[kept_N]]
