@@ -48,8 +48,9 @@ def test_a_completion_is_shown_token_by_token(run_dir: Path, capsys: pytest.Capt
     row = next(row for row in rows if row["member"] == 1)
     lines = printed.splitlines()
     tokens = [line.split() for line in lines[-row["tokens"] :]]
-    assert [int(cells[1]) for cells in tokens] == row["token_ids"]
-    assert [len(cells) > 2 for cells in tokens] == row["mask"]
+    assert [int(cells[2]) for cells in tokens] == row["token_ids"]
+    assert [cells[1] for cells in tokens] == [f"<{token_id}>" for token_id in row["token_ids"]]
+    assert [len(cells) > 3 for cells in tokens] == row["mask"]
     assert "second" in printed
 
 

@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,7 @@ def _samples(arguments: argparse.Namespace) -> int:
                 f"{arguments.run_dir}: group {arguments.group} has no stored member {arguments.member}"
             )
         for row in rows:
-            _print_completion(row)
+            _print_completion(row, reader.token_texts(row["token_ids"]))
     else:
         _print_table(rows, page.total)
     return 0
@@ -136,7 +136,7 @@ def _print_table(rows: list[Row], total: int) -> None:
     console.print(f"{len(rows)} of {total} completions", style="dim")
 
 
-def _print_completion(row: Row) -> None:
+def _print_completion(row: Row, texts: Sequence[str]) -> None:
     from rich.table import Table
 
     console = _console()
@@ -153,6 +153,7 @@ def _print_completion(row: Row) -> None:
     for name in (
         "",
         "token",
+        "id",
         "version",
         "age",
         "rollout",
@@ -165,7 +166,7 @@ def _print_completion(row: Row) -> None:
     ):
         table.add_column(name, justify="right")
     for index in range(row["tokens"]):
-        table.add_row(*_token(row, index))
+        table.add_row(str(index), _spelled(texts[index]), *_token(row, index))
     console.print()
     console.print(table)
 
@@ -182,11 +183,11 @@ def _console() -> "Console":
 def _token(row: Row, index: int) -> tuple[str, ...]:
     """Return the cells of a token; those that only training fills are empty where it did not."""
     sampled, version = row["mask"][index], row["versions"][index]
-    facts = (str(index), str(row["token_ids"][index]))
+    token_id = str(row["token_ids"][index])
     if not sampled:
-        return (*facts, "", "", "", "", "", "", "", "", "")
+        return (token_id, "", "", "", "", "", "", "", "", "")
     rollout, age = row["rollout_logprobs"][index], max(0, row["step"] - 1 - version)
-    engine = (*facts, str(version), str(age), _cell(rollout))
+    engine = (token_id, str(version), str(age), _cell(rollout))
     if row["logprobs"] is None or math.isnan(row["logprobs"][index]):
         return (*engine, "", "", "", "", "", "")
     learner = row["logprobs"][index]
@@ -198,6 +199,11 @@ def _token(row: Row, index: int) -> tuple[str, ...]:
         side,
         *map(_cell, (row["advantages"][index], row["entropies"][index])),
     )
+
+
+def _spelled(text: str) -> str:
+    """Return the text of a token with its spaces and line feeds visible."""
+    return shown(text.replace(" ", "␣").replace("\n", "\\n"))
 
 
 def _beginning(text: str) -> str:

@@ -10,6 +10,8 @@ import duckdb
 
 from slipstream.samples.parts import parts_of
 from slipstream.samples.table import SCHEMA, SUMMARIES
+from slipstream.samples.vocabulary import NAME as TOKENIZER
+from slipstream.samples.vocabulary import read_vocabulary, token_texts
 from slipstream.samples.writer import FOLDER
 
 Row = Mapping[str, Any]
@@ -99,6 +101,7 @@ class SampleReader:
         # DuckDB reads Parquet by itself: it shall download nothing
         self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "threads": "2"})
         self._lock = threading.Lock()
+        self._vocabulary: Mapping[int, bytes] | None = None
 
     def steps(self) -> Sequence[Row]:
         """Return for each step its number of completions by state, with their mean reward and staleness."""
@@ -144,6 +147,19 @@ class SampleReader:
             {"step": step, "group": group, "member": member},
         )
         return rows[0] if rows else None
+
+    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """Return the text of each token, `<id>` where the run has no spelling of its tokens.
+
+        Errors: NoSamples for a tokenizer.json of another form.
+        """
+        if self._vocabulary is None:
+            file = self._folder / TOKENIZER
+            try:
+                self._vocabulary = read_vocabulary(file) if file.exists() else {}
+            except (OSError, ValueError) as error:
+                raise NoSamples(_line(error)) from error
+        return token_texts(token_ids, self._vocabulary)
 
     def _query(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
         """Return the rows of a query over the table `samples`. Errors: NoSamples."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from slipstream.samples.parts import blocks, clean, merge, parts_of, remove, wri
 from slipstream.samples.share import is_kept
 from slipstream.samples.table import SCHEMA, StoredGroup, make_table, trained_groups
 from slipstream.samples.token_values import TokenValues
+from slipstream.samples.vocabulary import NAME as TOKENIZER
 from slipstream.telemetry.logs import Log
 
 FOLDER: Final = "samples"
@@ -59,6 +61,7 @@ async def open_sample_writer(
     writer = SampleWriter(
         run_dir, config.learner.samples, weights=weights, version=version, decode=decode, log=log
     )
+    await asyncio.to_thread(_copy_tokenizer, config.model.directory(), run_dir / FOLDER)
     try:
         yield writer
     finally:
@@ -195,6 +198,15 @@ class SampleWriter:
         partial = self._folder / f"{INDEX}.partial"
         partial.write_text(json.dumps({"format": 1, "share": self._share, "weights": dict(self._weights)}))
         partial.replace(self._folder / INDEX)
+
+
+def _copy_tokenizer(model: Path, folder: Path) -> None:
+    """Copy the file that says how the tokens are spelled, if the model has it and the folder has not."""
+    source, target = model / TOKENIZER, folder / TOKENIZER
+    if source.is_file() and not target.exists():
+        partial = target.with_name(f"{TOKENIZER}.partial")
+        copyfile(source, partial)
+        partial.replace(target)
 
 
 def _stored_share(folder: Path) -> float:
