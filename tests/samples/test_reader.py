@@ -48,7 +48,7 @@ def fill(run_dir: Path) -> list[dict[str, Any]]:
                 payload=codec.group_to_proto(groups[2]).SerializeToString(), reason="equal"
             )
             writer.put(step, groups[:2], values, filtered=[filtered])
-            writer._queue.join()
+            writer.wait()
             rows += make_table(step, stored, values, weights={"exact_match": 1.0}, time=0.0).to_pylist()
     return rows
 

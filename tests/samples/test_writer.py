@@ -43,7 +43,7 @@ def put(writer: SampleWriter, step: int, *, groups: int = 1, words: str = "an an
     random = Random(step)
     made = [group(f"{step}-{n}", [completion(random, words=words)]) for n in range(groups)]
     writer.put(step, made, None)
-    writer._queue.join()
+    writer.wait()
 
 
 def stored(run_dir: Path) -> list[tuple[int, str]]:

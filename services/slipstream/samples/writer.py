@@ -132,6 +132,10 @@ class SampleWriter:
             return False
         return True
 
+    def wait(self) -> None:
+        """Wait until everything that was put is written."""
+        self._queue.join()
+
     def close(self) -> None:
         """Write what is queued, and end the thread."""
         self._queue.put(None)
