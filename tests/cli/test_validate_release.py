@@ -156,12 +156,12 @@ def test_with_gpus_the_memory_is_that_of_the_published_weights(job: Job, mounted
 
 
 def test_a_claim_that_is_too_small_for_its_checkpoints_is_refused(job: Job, mounted: list[str]) -> None:
-    """Three checkpoints of 12 bytes a parameter are 33.5 GiB."""
+    """Three checkpoints of 12 bytes a parameter are 33.5 GiB, and the stored completions 4 GiB."""
     with_size(job.folder, PARAMETERS)
-    err = job.refused(*mounted, "--set", "learner.checkpoints.size=33Gi")
-    assert "values learner.checkpoints.size: is 33.0 GiB, and 3 checkpoints" in err
-    assert "take 33.5 GiB" in err
-    assert job.validate(*mounted, "--set", "learner.checkpoints.size=34Gi")
+    err = job.refused(*mounted, "--set", "learner.checkpoints.size=37Gi")
+    assert "values learner.checkpoints.size: is 37.0 GiB, and 3 checkpoints" in err
+    assert "take 33.5 GiB, beside 4.0 GiB of completions" in err
+    assert job.validate(*mounted, "--set", "learner.checkpoints.size=38Gi")
 
 
 def limits(memory: str) -> dict[str, Any]:

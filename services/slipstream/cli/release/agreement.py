@@ -73,7 +73,7 @@ def _learner_memory(release: Release) -> Iterator[Problem]:
 
 
 def _checkpoints(release: Release) -> Iterator[Problem]:
-    """The claim holds `keep` checkpoints, and another one while it is written."""
+    """The claim holds `keep` checkpoints, another one while it is written, and the stored completions."""
     policy, checkpoints = _policy(release), release.values["learner"]["checkpoints"]
     size = size_of(checkpoints["size"])
     if (
@@ -85,13 +85,16 @@ def _checkpoints(release: Release) -> Iterator[Problem]:
         return
     _, critic = _beside(release)
     parameters = policy.parameters + (critic.parameters if critic else 0)
-    held = release.config.learner.checkpoint.keep + 1
-    if held * CHECKPOINT_BYTES * parameters > size:
+    held, samples = release.config.learner.checkpoint.keep + 1, release.config.learner.samples
+    needed = held * CHECKPOINT_BYTES * parameters
+    stored = samples.max_mib * MIB if samples.share else 0
+    if needed + stored > size:
         yield Problem(
             key="values learner.checkpoints.size",
             reason=f"is {size / GIB:.1f} GiB, and {held} checkpoints (the run's learner.checkpoint.keep "
-            f"and the one that is written) take {held * CHECKPOINT_BYTES * parameters / GIB:.1f} GiB",
-            remedy="raise it, or lower the run's learner.checkpoint.keep",
+            f"and the one that is written) take {needed / GIB:.1f} GiB, beside {stored / GIB:.1f} GiB of "
+            "completions (learner.samples.max_mib)",
+            remedy="raise it, or lower the run's learner.checkpoint.keep or learner.samples.max_mib",
         )
 
 
