@@ -14,6 +14,7 @@
     slipstream probe receive-weights TICKET
     slipstream doctor
     slipstream samples [RUN_DIR] [--step N] [--group NAME [--member N]] [--text TEXT] [--json] ...
+    slipstream lab [RUN_DIR] [--step N] [--output FILE] [--json]
     slipstream score FILE [--reward NAME ...] [--config RUN] [--set KEY=VALUE ...] [--column USE=NAME ...]
     slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
 
@@ -34,6 +35,7 @@ from slipstream.cli.clusters.probe import add_probe
 from slipstream.cli.completion import answer_shell
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError, UsageError
+from slipstream.cli.lab import add_lab
 from slipstream.cli.samples import add_samples
 from slipstream.cli.score import add_score
 from slipstream.cli.subcommand import Subcommands, add_subcommand
@@ -198,6 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     add_cluster(commands)
     add_probe(commands)
     add_doctor(commands)
+    add_lab(commands)
     add_samples(commands)
     add_score(commands)
     _add_certs(commands)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import duckdb
 
 from slipstream.samples.parts import parts_of
-from slipstream.samples.table import SCHEMA, SUMMARIES
+from slipstream.samples.table import SCHEMA, SUMMARIES, TOKEN_TYPES, TRAINED_TYPES
 from slipstream.samples.vocabulary import NAME as TOKENIZER
 from slipstream.samples.vocabulary import read_vocabulary, token_texts
 from slipstream.samples.writer import FOLDER
@@ -147,6 +147,15 @@ class SampleReader:
             {"step": step, "group": group, "member": member},
         )
         return rows[0] if rows else None
+
+    def tokens_of_step(self, step: int) -> list[Row]:
+        """Return what a loss reads of the completions that a step trained on, in the order of the batch."""
+        columns = ", ".join(f'"{name}"' for name in ("group", "segment_starts", *TOKEN_TYPES, *TRAINED_TYPES))
+        return self._query(
+            f"select {columns} from samples where step = $step and state = 'trained' "
+            'order by dispatch_index, "group", member',
+            {"step": step},
+        )
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """Return the text of each token, `<id>` where the run has no spelling of its tokens.

@@ -1,0 +1,41 @@
+"""`slipstream lab`: a stored batch of a run under every loss of the catalogue."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from slipstream.cli.subcommand import Subcommands, add_subcommand
+
+
+def add_lab(commands: Subcommands) -> None:
+    """Add the command to the parser."""
+    lab = add_subcommand(commands, "lab", _lab, "compare all losses on a stored batch of a run")
+    lab.add_argument(
+        "run_dir",
+        nargs="?",
+        type=Path,
+        default=Path("runs/latest"),
+        metavar="RUN_DIR",
+        help="default: runs/latest",
+    )
+    lab.add_argument(
+        "--step", type=int, metavar="N", help="the step whose batch is compared; default: the last"
+    )
+    lab.add_argument(
+        "--output", type=Path, metavar="FILE", help="the picture; default: plots/lab-N.png of the run"
+    )
+    lab.add_argument("--json", action="store_true", help="everything but the picture, as one JSON object")
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    """Execute the lab, which imports torch, in this process."""
+    options = {
+        "run_dir": str(arguments.run_dir),
+        "step": arguments.step,
+        "output": None if arguments.output is None else str(arguments.output),
+        "json": arguments.json,
+    }
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "slipstream.lab.report", json.dumps(options)])

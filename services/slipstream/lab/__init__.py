@@ -1,0 +1,1 @@
+"""The loss lab: a stored batch under every objective, correction and aggregation, without training on it."""

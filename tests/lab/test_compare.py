@@ -1,0 +1,182 @@
+"""The loss lab: shares, slopes and refusals on a batch worked by hand, and the program on a stored run."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from samples.made_up import completion, group, values_of
+from samples.test_writer import writing
+from slipstream.algorithms import resolve_loss
+from slipstream.algorithms.spec import AGGREGATIONS, CORRECTIONS, OBJECTIVES
+from slipstream.cli.__main__ import main
+from slipstream.lab.batch import Batch, NotStored, make_batch
+from slipstream.lab.compare import candidates, cosine, tried
+from slipstream.lab.plot import mean_gates
+from slipstream.lab.words import paragraph
+from slipstream.samples.reader import SampleReader
+from slipstream.samples.table import make_table, trained_groups
+
+STEP = 6
+RUN: dict[str, Any] = {
+    "algorithm": {"preset": "cispo"},
+    "rewards": [{"name": "exact_match"}],
+    "staleness": {"max_staleness": 1},
+}
+
+
+def batch_of(ratios: list[float], advantages: list[float], staleness: list[int]) -> Batch:
+    """Return a batch of sequences of one token."""
+    count = len(ratios)
+    return Batch(
+        step=STEP,
+        logprobs_T=torch.tensor([math.log(ratio) - 1 for ratio in ratios], dtype=torch.float64),
+        rollout_logprobs_T=torch.full((count,), -1.0, dtype=torch.float64),
+        reference_logprobs_T=None,
+        entropies_T=torch.ones(count, dtype=torch.float64),
+        advantages_T=torch.tensor(advantages, dtype=torch.float64),
+        staleness_T=torch.tensor(staleness),
+        sequence_ids_T=torch.arange(count),
+        group_ids_B=torch.zeros(count, dtype=torch.int64),
+        completions=count,
+    )
+
+
+BATCH = batch_of([0.5, 1.0, 1.5, 1.0], [-1.0, 1.0, 1.0, 1.0], [0, 0, 1, 5])
+
+
+def test_shares_are_those_of_the_tokens() -> None:
+    own = resolve_loss({"objective": {"kind": "ppo_clip"}, "aggregation": "token_mean", "max_staleness": 1})
+    (trial,), _ = tried(BATCH, own, [])
+    assert (trial.excluded, trial.over_age) == (0.75, 0.25)
+    assert (trial.clipped_low, trial.clipped_high) == (0.25, 0.25)
+    assert trial.effective == pytest.approx(1 / 3)
+    assert (trial.norm, trial.cosine) == (1.0, pytest.approx(1.0))
+    assert trial.slope_T.tolist() == pytest.approx([0, -0.25, 0, 0])
+
+
+def test_every_kind_of_the_catalogue_is_tried_or_refused_with_a_reason() -> None:
+    own = resolve_loss({"objective": {"kind": "cispo"}, "aggregation": "token_mean", "max_staleness": 1})
+    trials, refused = tried(BATCH, own, list(candidates(own, longest=8)))
+    named = {(t.candidate.axis, t.candidate.name.partition(",")[0]) for t in trials[1:]}
+    named |= {(c.axis, c.name.partition(",")[0]) for c in refused}
+    assert named == {
+        *(("objective", kind) for kind in OBJECTIVES if kind != "custom"),
+        *(("correction", kind) for kind in CORRECTIONS),
+        *(("aggregation", name) for name in AGGREGATIONS),
+    }
+    assert all(candidate.problem for candidate in refused)
+    assert {c.name for c in refused} <= {"pg", "rspo", "seq_len_weighted", "m2po, anchor batch"}
+
+
+def test_the_runs_own_objective_is_among_the_others_with_the_same_slope() -> None:
+    own = resolve_loss({"objective": {"kind": "cispo"}, "aggregation": "token_mean", "max_staleness": 1})
+    trials, _ = tried(BATCH, own, list(candidates(own, longest=8)))
+    same = next(t for t in trials if t.candidate.name == "cispo")
+    assert torch.equal(same.slope_T, trials[0].slope_T)
+    assert cosine(same.slope_T, torch.zeros_like(same.slope_T)) != cosine(same.slope_T, same.slope_T)
+
+
+def test_the_curves_are_the_mean_gates_of_the_tokens_that_are_not_over_age() -> None:
+    own = resolve_loss({"objective": {"kind": "is"}, "aggregation": "token_mean", "max_staleness": 1})
+    (trial,), _ = tried(BATCH, own, [])
+    ratios, gates = mean_gates(BATCH, trial, 1)
+    assert ratios.tolist() == pytest.approx([1.0, 1.5])
+    assert gates.tolist() == pytest.approx([1.0, 1.5])
+    assert mean_gates(BATCH, trial, -1)[1].tolist() == pytest.approx([0.5])
+
+
+def test_the_words_name_what_the_strictest_objective_excludes() -> None:
+    own = resolve_loss({"objective": {"kind": "is"}, "aggregation": "token_mean", "max_staleness": 9})
+    trials, _ = tried(BATCH, own, list(candidates(own, longest=8)))
+    words = paragraph(BATCH, trials)
+    assert "Step 6 trained on 4 tokens of 4 completions, 1.5 versions old on average and 5 at most" in words
+    assert "50 % of their ratios are outside of 0.8 to 1.2" in words
+    assert "The loss of this run excludes 0 % of these tokens." in words
+    assert (
+        "excludes most with its defaults: 50 % of the tokens (25 % below its band, 25 % above its band)"
+        in words
+    )
+
+
+def test_segments_are_sequences_and_tokens_of_an_environment_are_left_out() -> None:
+    random = Random(2)
+    groups = [group(f"g{n}", [completion(random, segments=2), completion(random)]) for n in range(3)]
+    values = values_of(random, [c.sampled for g in groups for c in g.completions])
+    rows = make_table(STEP, trained_groups(groups), values, weights={}, time=0.0).to_pylist()
+    batch = make_batch(STEP, rows)
+    segments = [(g, s) for g in groups for c in g.completions for s in c.segments if any(s.mask)]
+    lengths = [sum(segment.mask) for _, segment in segments]
+    assert torch.bincount(batch.sequence_ids_T).tolist() == lengths
+    assert batch.group_ids_B.tolist() == [int(g.group_id[1:]) for g, _ in segments]
+    expected = [x for _, s in segments for x, one in zip(s.logprobs, s.mask, strict=True) if one]
+    assert batch.rollout_logprobs_T.tolist() == pytest.approx(expected)
+
+
+def test_a_step_without_values_is_refused() -> None:
+    rows = make_table(STEP, trained_groups([group("g", [completion(Random(1))])]), None, weights={}, time=0.0)
+    with pytest.raises(NotStored, match="no completion that step 6 trained on is stored"):
+        make_batch(STEP, rows.to_pylist())
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    random = Random(3)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(RUN))
+    groups = [group(f"g{n}", [completion(random) for _ in range(4)]) for n in range(4)]
+    with writing(tmp_path) as writer:
+        for step in (5, STEP):
+            sizes = [c.sampled for g in groups for c in g.completions]
+            values = values_of(random, sizes)
+            values.advantages_N[:] = np.where(values.completion_N % 2, 1.0, -1.0)
+            writer.put(step, groups, values)
+    return tmp_path
+
+
+def run_lab(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "slipstream.cli", "lab", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_prints_tables_and_draws_a_picture(run_dir: Path) -> None:
+    done = run_lab(run_dir)
+    assert done.returncode == 0, done.stderr
+    assert "The loss of this run excludes" in done.stdout
+    for name in ("gspo", "sapo", "icepop, anchor batch", "prompt_mean"):
+        assert f"\n{name} " in done.stdout
+    assert (run_dir / "plots" / f"lab-{STEP}.png").stat().st_size > 10_000
+
+
+def test_json_has_the_trials_of_the_chosen_step(run_dir: Path) -> None:
+    done = run_lab(run_dir, "--step", 5, "--json")
+    report = json.loads(done.stdout)
+    assert report["step"] == 5
+    assert report["tokens"] == sum(
+        len(r["token_ids"]) and sum(r["mask"]) for r in SampleReader(run_dir).tokens_of_step(5)
+    )
+    assert report["trials"][0]["name"] == "this run"
+    assert {trial["axis"] for trial in report["trials"]} == {"objective", "correction", "aggregation"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--step", 9], "step 9 is not stored; steps 5 to 6 are"), (["gone"], "there is no such directory")],
+)
+def test_errors_are_one_line(run_dir: Path, arguments: list[object], message: str) -> None:
+    done = run_lab(*([run_dir, *arguments] if arguments[0] == "--step" else arguments))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["lab", "--help"])
+    assert "--step" in capsys.readouterr().out
