@@ -6,7 +6,15 @@ import pytest
 from actor.chat_templates import CHATML, QWEN25, TEMPLATES, byte_tokens, family
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.actor.chat.template import PROBE_TOOL, ChatTemplate, Message, SeamBroken, ToolCall
+from slipstream.actor.chat.template import (
+    MARK,
+    PROBE_TOOL,
+    ChatTemplate,
+    Message,
+    SeamBroken,
+    ToolCall,
+    _mark_beside,
+)
 from slipstream.tokens import Tokens
 
 TOOLS = (PROBE_TOOL,)
@@ -201,3 +209,10 @@ def test_a_turn_is_parsed_into_its_text_and_several_calls() -> None:
         ToolCall(id="call00000", name="f", arguments='{"a": 1}'),
         ToolCall(id="abcdefghi", name="g", arguments='{"b": 2}'),
     )
+
+
+def test_no_text_of_a_client_can_be_the_mark_or_make_it_long() -> None:
+    messages = [Message(role="user", content=MARK + "x" * 5000)]
+    marks = {_mark_beside(messages) for _ in range(20)}
+    assert len(marks) == 20
+    assert all(mark not in messages[0].content and len(mark) < 64 for mark in marks)

@@ -161,9 +161,12 @@ class LeavingClient:
         """Contexts of the turns that ended."""
         self.turns: list[tuple[int, ...]] = []
         self.stays = True
+        self.sampling = asyncio.Event()
+        """Set while a turn is sampled that will not end."""
 
     async def sample(self, token_ids: tuple[int, ...], max_tokens: int) -> Turn:
         if not self.stays:
+            self.sampling.set()
             await asyncio.Event().wait()
         ids = (*TOKENS.encode_text(f"one{len(self.turns)}"), *TOKENS.encode_text("<|im_end|>"))
         self.contexts.append(token_ids)
@@ -178,8 +181,9 @@ class LeavingClient:
     async def leave(self, talk: Conversations, messages: Sequence[Message]) -> None:
         """Begin a request, and leave before the end of its turn."""
         self.stays = False
+        self.sampling.clear()
         request = asyncio.create_task(talk.complete(messages))
-        await asyncio.sleep(0)
+        await asyncio.wait_for(self.sampling.wait(), 10)
         request.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await request

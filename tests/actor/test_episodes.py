@@ -12,12 +12,15 @@ from actor.fakes import alone
 from actor.rollout_servers import Fleet, answer, fleet, logprob
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from rollout.fakes import FakeEngine, lease, metric, prompt, scenario, small_config, turn, until
 from slipstream.actor.environment import Environment, Episode, EpisodeBounds, EpisodeFull
 from slipstream.actor.environment_rewards import EnvironmentRewards
 from slipstream.actor.episode_run import WITHHELD, Played, run_episode
 from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.own_environment import episode_bounds
 from slipstream.actor.sampler import RolloutsLost, Sampler
+from slipstream.config.environments import EnvironmentConfig
 from slipstream.config.sources import BySource
 from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import make_row
@@ -30,6 +33,7 @@ from slipstream.tokens import Tokens
 from slipstream.v1 import types_pb2
 
 TOKENS = Tokens(make_tokenizer(max_tokens=64), context_tokens=64, max_new_tokens=24)
+ENVIRONMENT: TypeAdapter[Any] = TypeAdapter(EnvironmentConfig)
 Script = Sequence[tuple[int, Sequence[int]]]
 
 
@@ -324,6 +328,9 @@ async def test_invalid_results_of_an_environment_withhold_the_episode() -> None:
     async def no_tokens(episode: Episode) -> None:
         await episode.sample(max_tokens=0)
 
+    async def half_a_token(episode: Episode) -> None:
+        await episode.sample(max_tokens=episode.tokens_left / 8)  # type: ignore[arg-type]
+
     for play, reason in (
         (no_turn, "ended without a turn"),
         (early, "an observation needs a turn before it"),
@@ -335,6 +342,7 @@ async def test_invalid_results_of_an_environment_withhold_the_episode() -> None:
         (no_name, "gave a reward with the name 7, which must be a text"),
         (at_once, "another turn of this episode is being sampled"),
         (no_tokens, "max_tokens is 0"),
+        (half_a_token, "max_tokens is 2.5, and must be a whole number"),
     ):
         assert reason in failure(await played_by(play)), play.__name__
 
@@ -351,10 +359,12 @@ class Panic(BaseException):
             "raised CancelledError, and nobody had cancelled it (test_episodes.py, line ",
         ),
         (SystemExit(3), "raised SystemExit: 3 (test_episodes.py, line "),
+        (KeyboardInterrupt(), "raised KeyboardInterrupt: (test_episodes.py, line "),
+        (GeneratorExit(), "raised GeneratorExit: (test_episodes.py, line "),
         (Panic("index 3"), "raised Panic: index 3 (test_episodes.py, line "),
         (ValueError("a\ud800b"), "raised ValueError: a\N{REPLACEMENT CHARACTER}b (test_episodes.py, line "),
     ],
-    ids=["cancelled", "exit", "panic", "surrogate"],
+    ids=["cancelled", "exit", "interrupt", "generator", "panic", "surrogate"],
 )
 @scenario
 async def test_an_error_that_would_end_the_actor_withholds_the_episode(
@@ -391,13 +401,10 @@ async def ignores_every_error(episode: Episode) -> None:
 
 
 @scenario
-async def test_an_environment_that_ignores_its_cancellation_is_dropped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("slipstream.actor.own_code.END_SECONDS", 0.1)
-    played = await asyncio.wait_for(played_by(ignores_every_error, seconds=0.1), 5)
+async def test_an_environment_that_ignores_its_cancellation_is_dropped() -> None:
+    played = await asyncio.wait_for(played_by(ignores_every_error, seconds=0.1, end_seconds=0.1), 5)
     assert failure(played) == "took more than 0.1 s beside sampling (data.environment.seconds)"
-    playing = asyncio.create_task(played_by(ignores_every_error))
+    playing = asyncio.create_task(played_by(ignores_every_error, end_seconds=0.1))
     await asyncio.sleep(0.05)
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -419,6 +426,95 @@ async def test_an_environment_that_is_cancelled_may_await_in_its_clean_up() -> N
 
     assert (await played_by(play, seconds=0.5)).ending == "timeout"
     assert ended == ["5 6 7"]
+
+
+@pytest.mark.parametrize("end_seconds", [None, 2.0])
+@scenario
+async def test_the_clean_up_of_a_cancelled_environment_is_not_cut_short_by_further_cancellations(
+    end_seconds: float | None,
+) -> None:
+    """An actor that stops cancels groups again that it has cancelled for another reason."""
+    ended: list[bool] = []
+
+    async def play(episode: Episode) -> None:
+        try:
+            await episode.sample()
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0.5)
+            ended.append(True)
+
+    playing = asyncio.create_task(played_by(play, end_seconds=end_seconds))
+    for _ in range(3):
+        await asyncio.sleep(0.1)
+        playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert ended == [True]
+
+
+def test_only_environments_of_the_user_are_dropped() -> None:
+    kinds = {
+        "custom": {"kind": "custom", "function": "a:B"},
+        "program": {"kind": "program", "command": ["a"]},
+        "chat_tools": {"kind": "chat_tools", "tools": [{"kind": "python"}]},
+        "openenv": {"kind": "openenv", "url": "http://localhost:8000"},
+    }
+    bounds = {
+        name: episode_bounds(ENVIRONMENT.validate_python(tree), max_new_tokens=9)
+        for name, tree in kinds.items()
+    }
+    assert {name for name, bound in bounds.items() if bound.end_seconds is not None} == {"custom"}
+
+
+@scenario
+async def test_an_observation_during_a_turn_is_refused() -> None:
+    """It would stand before tokens that the engine sampled without it."""
+
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        turn = asyncio.create_task(episode.sample())
+        await asyncio.sleep(0.01)
+        try:
+            episode.observe("9")
+        finally:
+            await turn
+
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        await asyncio.sleep(0.05)
+        return turn_of_three(token_ids)
+
+    def turn_of_three(token_ids: tuple[int, ...]) -> Turn:
+        return turn([5, 6, 7], (0, 3))
+
+    bounds = EpisodeBounds(max_tokens=20)
+    played = await run_episode(By(play), prompt(), (1, 2), sample=sample, tokens=Numbers(), bounds=bounds)
+    assert "observe: a turn of this episode is being sampled" in failure(played)
+    assert played.completion.token_ids == (5, 6, 7, 5, 6, 7)
+
+
+@scenario
+async def test_a_full_episode_in_a_task_group_ends_as_any_other() -> None:
+    async def play(episode: Episode) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fill(episode))
+
+    async def fill(episode: Episode) -> None:
+        while True:
+            await episode.sample()
+
+    played = await played_by(play, max_turns=3)
+    assert (played.ending, played.turns) == ("full", 3)
+
+    async def fails(episode: Episode) -> None:
+        await episode.sample()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(raises())
+
+    async def raises() -> None:
+        raise KeyError("door")
+
+    assert failure(await played_by(fails)).startswith("raised KeyError: 'door' (test_episodes.py, line ")
 
 
 @scenario

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,41 @@ def _lives(pid: int) -> bool:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
+
+
+@scenario
+async def test_an_agent_is_cleaned_up_while_code_of_the_user_keeps_all_threads_busy(tmp_path: Path) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(max_workers=1))
+    busy = asyncio.create_task(asyncio.to_thread(time.sleep, 8.0))
+    script = """
+import subprocess
+ask("1")
+left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+with open(os.environ["SLIPSTREAM_RUN_FOLDER"] + "/seen", "w") as file:
+    file.write(f"{left.pid} {os.environ['HOME']}")
+import time; time.sleep(600)
+"""
+    (tmp_path / "agent.py").write_text(ASK + script)
+    async with programs("{python}", "-I", "{run_folder}/agent.py", run_folder=tmp_path) as environment:
+        playing = asyncio.create_task(
+            run_episode(
+                environment,
+                prompt(),
+                TOKENS.encode_text("0"),
+                sample=Policy().sample,
+                tokens=TOKENS,
+                bounds=bounds(seconds=600.0),
+            )
+        )
+        await until((tmp_path / "seen").exists)
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        pid, home = (tmp_path / "seen").read_text().split()
+        await until(lambda: not _lives(int(pid)))
+        assert not os.path.exists(home)  # noqa: ASYNC240
+        assert not busy.done()
+    await busy
 
 
 @scenario

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -545,3 +547,53 @@ async def test_two_hundred_concurrent_sessions_keep_their_conversations_apart() 
     assert set(segments) == {2}
     assert len(policy.turns) == 400
     assert TOKENS.decode(policy.turns[0].token_ids) == "1"
+
+
+@scenario
+async def test_idle_connections_make_room_for_others_and_a_request_in_progress_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slipstream.actor.program.connections.MOST_CONNECTIONS", 4)
+    policy = Policy(gate=asyncio.Event())
+    async with conversation(policy) as (made, _, session, served):
+        waiting = asyncio.create_task(made.completions.create(model="any", prompt="1"))
+        await until(lambda: policy.contexts)
+        port = int(served.url.rpartition(":")[2])
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        policy.gate.set()
+        assert (await waiting).choices[0].text == "well"
+        ended = [reader for reader, _ in idle if reader.at_eof() or await _ends(reader)]
+        assert len(ended) >= 16
+        async with client(served, session) as other:
+            assert (await other.completions.create(model="any", prompt="2")).choices[0].text == "well"
+        for _, writer in idle:
+            writer.close()
+
+
+async def _ends(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await asyncio.wait_for(reader.read(), 0.1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+@scenario
+async def test_an_idle_connection_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.actor.program.endpoint.IDLE_SECONDS", 0.2)
+    async with endpoint() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+
+
+def test_the_soft_limit_of_open_files_is_raised() -> None:
+    code = (
+        "import resource; from slipstream.actor.program.connections import raise_limit_of_files\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)); raise_limit_of_files()\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 256)"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "True\n"

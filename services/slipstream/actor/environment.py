@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
-from typing import Protocol
+from typing import Protocol, SupportsIndex
 
 from slipstream.actor.sampler import Watch
 from slipstream.actor.transcript import Transcript
@@ -77,6 +77,8 @@ class EpisodeBounds:
     """Most turns; None is no bound."""
     seconds: float | None = None
     """Longest time that the environment may take beside sampling; None is no bound."""
+    end_seconds: float | None = None
+    """How long the environment may go on after it was cancelled; then it is dropped. None: until it ends."""
 
 
 class Episode:
@@ -151,8 +153,9 @@ class Episode:
         """Sample one turn of the policy, and return its text without special tokens.
 
         `max_tokens`: most tokens of this turn; None: `turn_tokens` of the configuration.
-        Errors: EpisodeFull if no token or no turn is left. ValueError for max_tokens below 1. RuntimeError
-        while another turn of this episode is being sampled, and after the end of the environment.
+        Errors: EpisodeFull if no token or no turn is left. ValueError for max_tokens that is no whole number
+        from 1 on. RuntimeError while another turn of this episode is being sampled, and after the end of the
+        environment.
         """
         turn = await self.sample_in(self.segments[0], max_tokens)
         return self._tokens.decode(turn.token_ids)
@@ -161,7 +164,8 @@ class Episode:
         """Append a text of the environment, as tokens that are not trained.
 
         A special token that the text spells becomes that token. Errors: EpisodeFull if the text has more
-        tokens than are left; nothing is appended then. ValueError before the first turn.
+        tokens than are left; nothing is appended then. ValueError before the first turn. RuntimeError while a
+        turn of this episode is being sampled.
         """
         self.observe_in(self.segments[0], self._tokens.encode_text(without_surrogates(text)))
 
@@ -241,6 +245,8 @@ class Episode:
         await asyncio.sleep(0)  # an environment that ignores all errors must not block the event loop
         if self._ended:
             raise RuntimeError("sample: the episode has ended")
+        if max_tokens is not None and not isinstance(max_tokens, SupportsIndex):
+            raise ValueError(f"sample: max_tokens is {max_tokens!r}, and must be a whole number")
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"sample: max_tokens is {max_tokens}, and a turn needs at least 1 token")
         if id(segment) in self._sampling:
@@ -274,6 +280,8 @@ class Episode:
 
     def observe_in(self, segment: Transcript, token_ids: tuple[int, ...]) -> None:
         """Append tokens of the environment to a segment. Errors: see `observe`."""
+        if id(segment) in self._sampling:
+            raise RuntimeError("observe: a turn of this episode is being sampled; await it first")
         self._left_after(segment, token_ids)
         segment.observe(token_ids)
 

@@ -112,11 +112,11 @@ async def run_episode(
     failure = ""
     try:
         async with own_time.timeout:
-            await uninterrupted(environment.run(episode))
-    except EpisodeFull:
+            await uninterrupted(environment.run(episode), end_seconds=bounds.end_seconds)
+    except* EpisodeFull:
         pass
-    except Exception as error:  # the environment is the user's, and may raise anything
-        failure = located(error)
+    except* Exception as errors:  # the environment is the user's, and may raise anything
+        failure = located(errors)
     finally:
         episode.end()
     if episode.sampling_error is not None:

@@ -4,6 +4,7 @@ import inspect
 from typing import Any
 
 from slipstream.actor.environment import Environment, EpisodeBounds
+from slipstream.actor.own_code import END_SECONDS
 from slipstream.config import ConfigError
 from slipstream.config.environments import CustomEnvironment, EnvironmentConfig, SingleTurnEnvironment
 from slipstream.config.problem import Problem
@@ -68,6 +69,7 @@ def episode_bounds(
         turn_tokens=config.turn_tokens,
         max_turns=config.max_turns,
         seconds=config.seconds,
+        end_seconds=END_SECONDS if isinstance(config, CustomEnvironment) else None,
     )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
+from secrets import token_hex
 from typing import Any
 
 from slipstream.actor.chat.messages import Message, ToolCall, harmless_values, template_fields
@@ -39,7 +40,7 @@ Tool = Mapping[str, Any]
 
 KEY = "data.environment"
 MARK = "TURNofTHEpolicy"
-"""Stands for what the policy wrote, to find what the template writes behind it."""
+"""Beginning of what stands for what the policy wrote, to find what the template writes behind it."""
 THOUGHT_END = "</think>"
 NO_THOUGHT = re.compile(r"<think>\s*</think>(?:\n\n)?")
 """Some templates write an empty thought into the last turn only; it is left out of comparisons."""
@@ -262,11 +263,9 @@ class ChatTemplate:
 
 
 def _mark_beside(messages: Sequence[Message]) -> str:
-    """Return a mark that no text of the messages has in it."""
-    texts, mark = repr(messages), MARK
-    while mark in texts:
-        mark += "x"
-    return mark
+    """Return a mark that no text of the messages has in it: whoever writes them cannot know it before."""
+    texts, mark = repr(messages), f"{MARK}{token_hex(8)}"
+    return mark if mark not in texts else _mark_beside(messages)
 
 
 def _marked(message: Message, mark: str) -> Message:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError, validate_call
 
 from slipstream.actor.chat.template import Tool
 from slipstream.actor.environment import Episode
-from slipstream.actor.own_code import described, uninterrupted
+from slipstream.actor.own_code import END_SECONDS, described, uninterrupted
 from slipstream.records import Prompt
 
 MOST_THREADS = 64
@@ -127,7 +127,7 @@ class OwnTool:
 
     async def _result(self, arguments: Mapping[str, Any]) -> Any:
         if inspect.iscoroutinefunction(self._function):
-            return await uninterrupted(self._checked(**arguments))
+            return await uninterrupted(self._checked(**arguments), end_seconds=END_SECONDS)
         await self._threads.acquire()
         return await in_daemon_thread(lambda: self._checked(**arguments), self._threads.release)
 

@@ -5,11 +5,13 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from slipstream.processes.lifetime.left_over import TOKEN_VARIABLE, carrying, kill_all
 from slipstream.processes.lifetime.parent_death import with_parent_death
@@ -19,6 +21,8 @@ INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", TOKEN_VARIABLE)
 so that the end of the run ends them."""
 OUTPUT_SECONDS: Final = 2.0
 """Longest wait for the rest of the output of a program that has ended."""
+T = TypeVar("T")
+OWN_THREADS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="programs")
 KILL_ROUNDS: Final = 3
 """A process may start another one while processes are looked for and killed."""
 
@@ -164,13 +168,18 @@ async def episode_folder() -> AsyncIterator[Path]:
     try:
         yield folder
     finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await in_own_threads(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 async def kill_carriers(mark: str) -> None:
     """Kill all processes that have a text in their environment, those that have left their group included."""
     for _ in range(KILL_ROUNDS):
-        carriers = await asyncio.to_thread(carrying, mark.encode())
+        carriers = await in_own_threads(partial(carrying, mark.encode()))
         if not carriers:
             return
         kill_all(carriers)
+
+
+async def in_own_threads(work: Callable[[], T]) -> T:
+    """Return the result of blocking work, in threads that code of the user cannot keep busy."""
+    return await asyncio.get_running_loop().run_in_executor(OWN_THREADS, work)

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from slipstream.actor.program.answers import Streams, answered, streamed
+from slipstream.actor.program.connections import Connection, raise_limit_of_files
 from slipstream.actor.program.exchange import Exchange
 from slipstream.actor.program.parameters import changed
 from slipstream.actor.program.refusal import Refusal
@@ -188,9 +189,11 @@ class Endpoint:
 @asynccontextmanager
 async def serve(endpoint: Endpoint, log: Log) -> AsyncIterator[str]:
     """Serve an endpoint on a free port of the loopback interface, and yield its URL."""
+    raise_limit_of_files()
     listening = listen("127.0.0.1", 0, backlog=BACKLOG)
     settings = uvicorn.Config(
         endpoint.app(),
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,

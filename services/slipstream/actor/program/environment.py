@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from slipstream.actor.program.child import (
     Program,
     environment_of,
     episode_folder,
+    in_own_threads,
     kill_carriers,
     running,
 )
@@ -145,7 +147,7 @@ class Programs:
             )
         config = self._config
         names = {*config.files, *answer_file(config.answer_from)}
-        files = await asyncio.to_thread(_read_all, folder, sorted(names), config.file_kib * KIB)
+        files = await in_own_threads(partial(_read_all, folder, sorted(names), config.file_kib * KIB))
         episode.answer = answer_of(
             config.answer_from,
             reply=session.last_reply,
