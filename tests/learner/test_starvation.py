@@ -70,6 +70,7 @@ def test_a_kind_of_worker_of_which_nothing_is_heard_is_named_and_the_other_is_no
     assert f"no {kind} was ever heard from: is one running?" in describe(Ledger(), Activity(workers=(other,)))
     assert describe(Ledger(), Activity(workers=(other,))).count("is one running?") == 1
     assert describe(Ledger(), Activity()).count("was ever heard from: is one running?") == 2
+    assert "starts as many as rollout.workers and actor.workers say" in describe(Ledger(), Activity())
 
 
 def test_only_silence_of_all_workers_of_a_kind_asks_whether_any_is_running() -> None:

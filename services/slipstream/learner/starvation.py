@@ -96,8 +96,16 @@ def describe(before: Ledger | None, now: Activity) -> str:
             _leases(now),
             _workers(WorkerKind.ROLLOUT, now),
             _workers(WorkerKind.ACTOR, now),
+            *_missing(now),
         ]
     )
+
+
+def _missing(now: Activity) -> list[str]:
+    """Say how to start what was never heard from."""
+    heard = {worker.kind for worker in now.workers}
+    keys = [f"{kind.value}.workers" for kind in (WorkerKind.ROLLOUT, WorkerKind.ACTOR) if kind not in heard]
+    return [f"`slipstream run` starts as many as {' and '.join(keys)} say, a cluster their pods"] if keys else []
 
 
 def _groups(before: Ledger | None, now: Ledger) -> str:
