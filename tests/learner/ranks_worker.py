@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from learner.fakes import completion, config_with, contrast, group, with_teacher_logprobs, with_top_logprobs
 from slipstream.config import RunConfig
@@ -117,6 +118,11 @@ def gradient(training: TrainingStep, batch: list[Group], version: int = 0) -> di
     result = training.train(batch, version=version, update=look)
     numbers = [result.loss, result.gradient_norm, float(result.tokens), result.model_flops]
     gradients["loss"] = torch.tensor(numbers)
+    values = result.token_values
+    assert values is not None
+    order = np.lexsort((values.order_N, values.completion_N))
+    columns = [values.completion_N, values.order_N, *values.columns().values()]
+    gradients["tokens"] = torch.from_numpy(np.stack([column[order].astype(np.float32) for column in columns]))
     metrics = {name: value for name, value in result.metrics.items() if value == value}
     gradients["metrics"] = torch.tensor([metrics[name] for name in sorted(metrics)])
     return gradients

@@ -105,7 +105,9 @@ def _missing(now: Activity) -> list[str]:
     """Say how to start what was never heard from."""
     heard = {worker.kind for worker in now.workers}
     keys = [f"{kind.value}.workers" for kind in (WorkerKind.ROLLOUT, WorkerKind.ACTOR) if kind not in heard]
-    return [f"`slipstream run` starts as many as {' and '.join(keys)} say, a cluster their pods"] if keys else []
+    if not keys:
+        return []
+    return [f"`slipstream run` starts as many as {' and '.join(keys)} say, a cluster their pods"]
 
 
 def _groups(before: Ledger | None, now: Ledger) -> str:
