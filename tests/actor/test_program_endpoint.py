@@ -550,7 +550,7 @@ async def test_two_hundred_concurrent_sessions_keep_their_conversations_apart() 
 
 
 @scenario
-async def test_idle_connections_make_room_for_others_and_a_request_in_progress_does_not(
+async def test_idle_connections_end_for_others_and_a_request_in_progress_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("slipstream.actor.program.connections.MOST_CONNECTIONS", 4)

@@ -14,12 +14,12 @@ OPEN_FILES: Final = 16_384
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two classes, as installed
     """One of MOST_CONNECTIONS connections.
 
-    An idle one makes room for a new one, and ends when no request comes for the keep-alive time.
+    An idle one ends for a new one, or when no request comes for the keep-alive time.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """See asyncio.Protocol."""
-        if len(self.connections) >= MOST_CONNECTIONS and not self._make_room():
+        if len(self.connections) >= MOST_CONNECTIONS and not self._end_an_idle_one():
             self.transport = transport
             transport.abort()
             return
@@ -28,7 +28,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of 
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
 
-    def _make_room(self) -> bool:
+    def _end_an_idle_one(self) -> bool:
         """End an idle connection; return whether there was one."""
         idle = (each for each in self.connections if each.cycle is None or each.cycle.response_complete)
         ended = next(idle, None)
