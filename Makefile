@@ -7,7 +7,8 @@ READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
 .PHONY: help setup quickstart example-smollm2 test test-some test-long test-chart test-presets test-trl test-answers \
-	test-mutants test-faults test-gpu lint format proto dashboards charts docs images figures bench-distillation clean
+	test-mutants test-faults test-gpu lint format proto dashboards charts docs images figures bench-autoscaling \
+	bench-distillation clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
@@ -101,6 +102,9 @@ images:  ## Build all images with Docker's buildx, and load them into Docker. IM
 
 figures: $(READY)  ## Measure the marked tables of README and docs again: hours. FIGURES="async replay" for some.
 	$(BIN)/python -m benchmarks.figures $(FIGURES)
+
+bench-autoscaling: $(READY)  ## Compare rules that scale rollouts, on simulated fleets: two minutes.
+	$(BIN)/python -m benchmarks.autoscaling
 
 build/addition-teacher/config.json: $(READY)
 	$(BIN)/slipstream warmup examples/addition.yaml --steps 600 --set warmup.label_smoothing=0 --output build/addition-teacher

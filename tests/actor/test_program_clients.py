@@ -1,22 +1,14 @@
-"""Agents of well-known packages, unmodified, as programs.
+"""Agents of well-known packages, unmodified, as programs, in their own virtual environment."""
 
-`SLIPSTREAM_AGENTS_PYTHON` is an interpreter that has them, by default that of the tests:
-
-    python -m venv agents && agents/bin/pip install langchain-openai "smolagents[openai]"
-    SLIPSTREAM_AGENTS_PYTHON=$PWD/agents/bin/python python -m pytest tests/actor/test_program_clients.py
-"""
-
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from actor.adapters.venvs import python_with
 from actor.program_endpoint import TOKENS, Policy, bounds, messages_prompt, programs
 from rollout.fakes import scenario
 from slipstream.actor.episode_run import Played, run_episode
 
-PYTHON = os.environ.get("SLIPSTREAM_AGENTS_PYTHON", sys.executable)
+pytestmark = pytest.mark.long
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 20, "b": 22}}</tool_call>'
 LANGCHAIN = """
 import json, os
@@ -60,17 +52,15 @@ print(ToolCallingAgent(tools=[add], model=model, verbosity_level=0).run(question
 """
 
 
-def needs(package: str) -> pytest.MarkDecorator:
-    """Skip a test whose interpreter does not have a package."""
-    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
-    missing = subprocess.run([PYTHON, "-c", code], check=False).returncode
-    return pytest.mark.skipif(bool(missing), reason=f"{package} is not installed: see the module docstring")
+@pytest.fixture(scope="session")
+def python() -> str:
+    return python_with("agents", "langchain-openai==1.7.4", "smolagents[openai]==1.26.0")
 
 
-async def play(script: str, folder: Path, policy: Policy) -> Played:
+async def play(python: str, script: str, folder: Path, policy: Policy) -> Played:
     (folder / "agent.py").write_text(script)
     async with programs(
-        PYTHON, "{run_folder}/agent.py", run_folder=folder, answer_from="stdout"
+        python, "{run_folder}/agent.py", run_folder=folder, answer_from="stdout"
     ) as environment:
         return await run_episode(
             environment,
@@ -82,23 +72,21 @@ async def play(script: str, folder: Path, policy: Policy) -> Played:
         )
 
 
-@needs("langchain_openai")
 @scenario
-async def test_langchain_calls_tools_and_streams(tmp_path: Path) -> None:
+async def test_langchain_calls_tools_and_streams(python: str, tmp_path: Path) -> None:
     def say(context: str) -> str:
         if "sure?" in context:
             return "yes"
         return "42" if "tool:" in context else CALL
 
-    played = await play(LANGCHAIN, tmp_path, Policy(say=say))
+    played = await play(python, LANGCHAIN, tmp_path, Policy(say=say))
     assert played.completion.text == "yes\n", played.completion.rewards
     assert played.turns == 3
     assert len(played.completion.segments) == 1, "each request continues the conversation"
 
 
-@needs("smolagents")
 @scenario
-async def test_an_agent_of_smolagents_calls_tools_and_ends(tmp_path: Path) -> None:
+async def test_an_agent_of_smolagents_calls_tools_and_ends(python: str, tmp_path: Path) -> None:
     final = '<tool_call>{"name": "final_answer", "arguments": {"answer": "42"}}</tool_call>'
     called = []
 
@@ -106,6 +94,6 @@ async def test_an_agent_of_smolagents_calls_tools_and_ends(tmp_path: Path) -> No
         called.append(context)
         return CALL if len(called) == 1 else final
 
-    played = await play(SMOLAGENTS, tmp_path, Policy(say=say))
+    played = await play(python, SMOLAGENTS, tmp_path, Policy(say=say))
     assert played.completion.text.strip() == "42", played.completion.rewards
     assert played.turns == 2

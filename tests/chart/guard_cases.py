@@ -62,6 +62,9 @@ MIXES_PYTHON = (
 )
 MCP = f"{TINY_RUN}data: {{kind: addition, environment: {{kind: chat_tools, tools: [{{kind: mcp, %s}}]}}}}\n"
 MIXES_MCP = MIXES_PYTHON.replace("kind: python", "kind: mcp, command: [/usr/bin/uvx, a-server]")
+PROGRAM = f"{TINY_RUN}data: {{kind: addition, environment: {{kind: program, command: %s}}}}\n"
+OPENENV = f"{TINY_RUN}data: {{kind: addition, environment: {{kind: openenv, %s}}}}\n"
+MIXES_OPENENV = MIXES_PYTHON.replace("{kind: chat_tools, tools: [{kind: python}]}", "{kind: openenv, %s}")
 DISTILS = f"{TINY_RUN}algorithm: {{distillation: {{}}}}\n"
 TAUGHT = f"{DISTILS}teacher: {{path: /models/teacher}}\n"
 ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
@@ -159,6 +162,49 @@ CASES: tuple[tuple[Values, str], ...] = (
         "the run's tool server is started by npx, which the image slipstream/services has not",
     ),
     (run(MIXES_MCP), "the run's tool server is started by uvx, which the image slipstream/services has not"),
+    *(
+        (
+            run(MCP % f"url: '{url}'"),
+            f"tool server is {url}, and the NetworkPolicies let actors out to nothing",
+        )
+        for url in (
+            "http://localhost-tools:8000/mcp",
+            "http://127.0.0.1.tools.example/mcp",
+            "http://127.0.0.1@tools.example/mcp",
+            "http://localhost:8000@tools.example/mcp",
+            "http://[::1:2]:8000/mcp",
+        )
+    ),
+    (
+        run(MCP % "command: [/usr/bin/env, -i, HOME=/tmp, A=b, npx, a-server]"),
+        "the run's tool server is started by npx, which the image slipstream/services has not",
+    ),
+    (
+        run(OPENENV % "url: 'http://games.example:8000'"),
+        "the run's data.environment.url is http://games.example:8000, and the NetworkPolicies let actors out "
+        "to nothing but the release: set actor.networkPolicy.extraEgress",
+    ),
+    (
+        run(MIXES_OPENENV % "url: 'http://games.example:8000'"),
+        "the run's data.of.1.environment.url is http://games.example:8000, and the NetworkPolicies",
+    ),
+    (
+        run(OPENENV % "command: [uv, run, server, '{port}']"),
+        "the run's environment (data.environment.command) is started by uv, which the image "
+        "slipstream/services has not: set actor.image",
+    ),
+    (
+        run(MIXES_OPENENV % "command: [docker, run, server, '{port}']"),
+        "the run's environment (data.of.1.environment.command) is started by docker, which the image",
+    ),
+    (
+        run(PROGRAM % "[npx, an-agent]"),
+        "the run's environment (data.environment.command) is started by npx, which the image",
+    ),
+    (
+        run(PROGRAM % "[env, A=b, /usr/local/bin/node, agent.js]"),
+        "the run's environment (data.environment.command) is started by node, which the image",
+    ),
     (run(f"{TINY_RUN}verifier: {{device: cuda}}\n"), "verifier.device is cuda, and verifier.gpu.count is 0"),
     ({"learner": {"ranksPerNode": 2}}, "learner.ranksPerNode is 2, and a rank is a GPU"),
     (
@@ -427,6 +473,29 @@ CASES: tuple[tuple[Values, str], ...] = (
     ),
     ({"redis": {"dnsPolicy": "None"}}, "set redis.dnsConfig.nameservers"),
     (pool(**ON_NODE), "rollout.pools[a].hostNetwork is true, and the NetworkPolicies"),
+)
+
+# values merged over BASE, with servers and programs that the actors have
+REACHED: tuple[Values, ...] = (
+    {
+        **run(MCP % "url: 'http://tools.example/mcp'"),
+        "actor": {"networkPolicy": {"extraEgress": [{"to": ANYWHERE}]}},
+    },
+    {**run(MCP % "url: 'http://tools.example/mcp'"), "network": {"policies": False}},
+    run(MCP % "url: 'http://127.0.0.1:8000/mcp'"),
+    run(MCP % "command: [python, server.py]"),
+    run(MCP % "url: 'http://user@LOCALHOST/mcp'"),
+    run(MCP % "url: 'http://[::1]:8000/mcp'"),
+    run(MCP % "command: [env, A=npx, python, server.py]"),
+    run(OPENENV % "url: 'http://localhost:8000'"),
+    run(OPENENV % "command: [python, server.py, '{port}']"),
+    {
+        **run(OPENENV % "url: 'http://games.example:8000'"),
+        "actor": {"networkPolicy": {"extraEgress": [{"to": ANYWHERE}]}},
+    },
+    run(PROGRAM % "['{python}', agent.py, npx]"),
+    {**run(PROGRAM % "[npx, an-agent]"), "image": {"repository": "mine/all"}},
+    {**run(MCP % "command: [npx, a-server]"), "actor": {"image": {"repository": "mine/actors"}}},
 )
 
 # (values merged over BASE that helm installs, the message of `slipstream validate`, also in a pod)

@@ -14,10 +14,10 @@ from chart.guard_cases import (
     HUB,
     JUDGE,
     KEYED,
-    MCP,
     MODEL,
     MODELS,
     PROMETHEUS,
+    REACHED,
     TAUGHT,
     VERIFIER_IMAGE,
     download,
@@ -103,20 +103,7 @@ def test_rewards_that_have_what_they_need_are_not_refused(values: dict[str, Any]
     assert problems(values) == []
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {
-            **run(MCP % "url: 'http://tools.example/mcp'"),
-            "actor": {"networkPolicy": {"extraEgress": [{"to": ANYWHERE}]}},
-        },
-        {**run(MCP % "url: 'http://tools.example/mcp'"), "network": {"policies": False}},
-        run(MCP % "url: 'http://127.0.0.1:8000/mcp'"),
-        run(MCP % "command: [python, server.py]"),
-        {**run(MCP % "command: [npx, a-server]"), "actor": {"image": {"repository": "mine/actors"}}},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("values", REACHED, ids=str)
 def test_tool_servers_that_actors_can_start_or_reach_are_not_refused(values: dict[str, Any]) -> None:
     assert problems(values) == []
 

@@ -8,12 +8,26 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart.guard_cases import BASE, CASES, RUN_CASES, Values
+from chart.guard_cases import (
+    BASE,
+    CASES,
+    MCP,
+    MIXES_OPENENV,
+    OPENENV,
+    PROGRAM,
+    REACHED,
+    RUN_CASES,
+    Values,
+    run,
+)
 from chart.manifests import of_kind
 from chart.rendering import render
 from chart.test_guards import GUARDS, laid_over, messages, problems, problems_of_case
 from render import Release
 from slipstream.cli.__main__ import main
+from slipstream.cli.release.guards.tools import tools
+from slipstream.cli.release.release import LocalFiles, make_release
+from slipstream.cli.release.values import read_values
 
 ONLY_HELM = {
     "names": "the name of the release is not known before the installation",
@@ -80,6 +94,57 @@ def test_validation_accepts_the_values_below_the_cases(tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(BASE), encoding="utf-8")
     assert main(["validate", "--values", str(file)]) == 0
+
+
+def tool_problems(values: Values, folder: Path) -> list[str]:
+    """Return what the guard of tools says about values."""
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump(laid_over(BASE, values)), encoding="utf-8")
+    read = read_values([file])
+    return [str(each) for each in tools(make_release(read["run"]["config"], "run", read, LocalFiles()))]
+
+
+@pytest.mark.parametrize("values", REACHED, ids=str)
+def test_validation_accepts_servers_and_programs_that_actors_have(values: Values, tmp_path: Path) -> None:
+    assert tool_problems(values, tmp_path) == []
+
+
+OUT = (
+    "the NetworkPolicies let actors out to nothing but the release; set the values' actor.networkPolicy.extra"
+)
+IMAGE = (
+    "which the image slipstream/services has not; set the values' actor.image to one of your own that has it"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            MCP % "url: 'http://localhost-tools:8000/mcp'",
+            f"data.environment.tools.0.url: is http://localhost-tools:8000/mcp, and {OUT}",
+        ),
+        (
+            MCP % "url: 'http://127.0.0.1@tools.example/mcp'",
+            f"data.environment.tools.0.url: is http://127.0.0.1@tools.example/mcp, and {OUT}",
+        ),
+        (
+            MCP % "url: 'http://localhost:port/'",
+            "data.environment.tools.0.url: is http://localhost:port/, and",
+        ),
+        (OPENENV % "url: 'http://a.example'", f"data.environment.url: is http://a.example, and {OUT}"),
+        (MIXES_OPENENV % "url: 'http://a.example'", "data.of.1.environment.url: is http://a.example, and"),
+        (OPENENV % "command: [uv, run, '{port}']", f"data.environment.command: starts uv, {IMAGE}"),
+        (PROGRAM % "[/usr/bin/npx, agent]", f"data.environment.command: starts npx, {IMAGE}"),
+        (MCP % "command: [env, A=b, npx, a]", f"data.environment.tools.0.command: starts npx, {IMAGE}"),
+    ],
+)
+def test_the_message_about_a_server_or_program_that_actors_lack_has_key_and_remedy(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (problem,) = tool_problems(run(text), tmp_path)
+    assert problem.startswith(message)
+    assert "\n" not in problem
 
 
 @pytest.mark.chart

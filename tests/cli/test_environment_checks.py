@@ -99,6 +99,14 @@ def test_an_environment_that_is_not_ready_in_time_is_one_line(
     assert str(problem).startswith("data.environment: cannot be used: it is not ready after 1 s")
 
 
+def test_an_environment_that_ends_its_process_and_says_nothing_has_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_silent.py").write_text("import os\nprint(flush=True)\nos._exit(3)\n")
+    (problem,) = problems(tmp_path, monkeypatch, "mine_silent:Game")
+    assert problem.reason == "cannot be used: the process that made it ended: CalledProcessError"
+
+
 def test_the_time_of_a_check_contains_that_of_the_processes_that_the_environment_starts() -> None:
     tools = [{"kind": "mcp", "command": ["true"], "start_seconds": 300}, {"kind": "python"}]
     data = {"kind": "addition", "environment": {"kind": "chat_tools", "tools": tools}}

@@ -66,11 +66,12 @@ class GroupSampler:
             Purpose.EVALUATION: evaluating,
         }
         self._seed = seed
-        for ending in ENDINGS:  # Prometheus sees no rise in a counter that appears with its first event
+        # Prometheus sees no rise in a counter that appears with its first event
+        metrics.count("completions_continued_total", 0)
+        for ending in ENDINGS:
             metrics.count("episodes_total", 0, outcome=ending)
-        metrics.count("completions_continued_total", 0)  # Prometheus sees no rise in a counter that appears
 
-    async def generate(self, lease: Lease, sampler: Sampler, pause: Pause = nullcontext) -> "Generated":
+    async def generate(self, lease: Lease, sampler: Sampler, pause: Pause = nullcontext) -> Generated:
         """Sample the completions of a lease; none if the prompt is too long.
 
         `pause`: a context in which the time of the group stands still. Errors: those of `sampler`;
@@ -91,7 +92,7 @@ class GroupSampler:
                 self._metrics.observe("completion_tokens", completion.sampled, kind="generated")
         return Generated(prompt_token_ids=prompt_token_ids, completions=tuple(completions))
 
-    async def score(self, lease: Lease, generated: "Generated") -> Group:
+    async def score(self, lease: Lease, generated: Generated) -> Group:
         """Return the scored group.
 
         Errors: grpc.aio.AioRpcError of the scorer, RolloutsLost, SamplingRefused.

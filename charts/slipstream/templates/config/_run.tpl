@@ -20,17 +20,28 @@
 {{- if kindIs "invalid" $look.value -}}{{- index . 2 -}}{{- else -}}{{- $look.value -}}{{- end -}}
 {{- end -}}
 
-{{/* The tools of all environments of the run as JSON {tools: [...]}: that of the data, and those of the sources of a mixture. */}}
-{{- define "slipstream.run.tools" -}}
-{{- $sections := list -}}
-{{- range list "data" "data.of" -}}
-{{- $look := (include "slipstream.run.look" (list $ .) | fromJson).value -}}
-{{- $sections = concat $sections (ternary $look (list $look) (kindIs "slice" $look)) -}}
+{{/* The environments of the run as JSON {environments: [{key, value}]}: that of the data, and those of the sources of a mixture. */}}
+{{- define "slipstream.run.environments" -}}
+{{- $sections := list (dict "key" "data" "value" (include "slipstream.run.look" (list . "data") | fromJson).value) -}}
+{{- $of := (include "slipstream.run.look" (list . "data.of") | fromJson).value -}}
+{{- range $number, $source := ternary $of (list) (kindIs "slice" $of) -}}
+{{- $sections = append $sections (dict "key" (printf "data.of.%d" $number) "value" $source) -}}
 {{- end -}}
-{{- $tools := list -}}
+{{- $environments := list -}}
 {{- range $sections -}}
-{{- if and (kindIs "map" .) (kindIs "map" .environment) (kindIs "slice" .environment.tools) -}}
-{{- range .environment.tools -}}{{- if kindIs "map" . -}}{{- $tools = append $tools . -}}{{- end -}}{{- end -}}
+{{- if and (kindIs "map" .value) (kindIs "map" .value.environment) -}}
+{{- $environments = append $environments (dict "key" (printf "%s.environment" .key) "value" .value.environment) -}}
+{{- end -}}
+{{- end -}}
+{{- dict "environments" $environments | toJson -}}
+{{- end -}}
+
+{{/* The tools of all environments of the run as JSON {tools: [...]}. */}}
+{{- define "slipstream.run.tools" -}}
+{{- $tools := list -}}
+{{- range (include "slipstream.run.environments" . | fromJson).environments -}}
+{{- range ternary .value.tools (list) (kindIs "slice" .value.tools) -}}
+{{- if kindIs "map" . -}}{{- $tools = append $tools . -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- dict "tools" $tools | toJson -}}

@@ -25,6 +25,7 @@ from slipstream.config.openenv import OpenEnvEnvironment
 from slipstream.config.problem import Problem
 from slipstream.config.sources import sources
 from slipstream.config.verifiers import VerifiersEnvironment
+from slipstream.processes.failure import why_failed
 
 PROGRAM: Final = "slipstream.actor.try_environment"
 LIMIT_SECONDS: Final = 120.0
@@ -131,8 +132,7 @@ def _tried(section: str, model: str, folder: str, seconds: float) -> tuple[Probl
         reason = f"cannot be used: it is not ready after {seconds:g} s"
         return (Problem(key=KEY, reason=reason, remedy="look at what its modules do when they are imported"),)
     except (OSError, subprocess.SubprocessError) as error:
-        last = str(getattr(error, "stderr", None) or error).strip().rpartition("\n")[2]
-        reason = f"cannot be used: the process that made it ended: {last}"
+        reason = f"cannot be used: the process that made it ended: {why_failed(error)}"
         return (Problem(key=KEY, reason=reason, remedy="correct its module"),)
     problem = json.loads(done.stdout.strip().rpartition("\n")[2])
     return (Problem(**problem),) if problem else ()

@@ -21,23 +21,37 @@ def value_of(run: Run, key: str, default: Any = None) -> Any:
     return default if value is None else value
 
 
-def tools_of(run: Run) -> list[Mapping[str, Any]]:
-    """Return the tools of all environments of the run: that of the data, and those of the sources of a
+def environments_of(run: Run) -> dict[str, Mapping[str, Any]]:
+    """Return the environments of the run by their keys: that of the data, and those of the sources of a
     mixture."""
-    of = value_of(run, "data.of", [])
-    sections = [value_of(run, "data", {}), *(of if isinstance(of, list) else ())]
-    listed = [value_of(each, "environment.tools", []) for each in sections if isinstance(each, Mapping)]
-    return [
-        tool for tools in listed if isinstance(tools, list) for tool in tools if isinstance(tool, Mapping)
-    ]
+    sources = {f"data.of.{number}": each for number, each in enumerate(_list(value_of(run, "data.of")))}
+    environments = {
+        f"{key}.environment": section.get("environment")
+        for key, section in {"data": value_of(run, "data"), **sources}.items()
+        if isinstance(section, Mapping)
+    }
+    return {key: section for key, section in environments.items() if isinstance(section, Mapping)}
+
+
+def tools_of(run: Run) -> dict[str, Mapping[str, Any]]:
+    """Return the tools of all environments of the run by their keys."""
+    return {
+        f"{key}.tools.{number}": tool
+        for key, environment in environments_of(run).items()
+        for number, tool in enumerate(_list(environment.get("tools")))
+        if isinstance(tool, Mapping)
+    }
 
 
 def rewards_of(run: Run, *kinds: str) -> list[Mapping[str, Any]]:
     """Return the rewards of some kinds. The kind of a reward defaults to its name."""
-    rewards = value_of(run, "rewards", [])
-    listed = rewards if isinstance(rewards, list) else []
     return [
         reward
-        for reward in listed
+        for reward in _list(value_of(run, "rewards"))
         if isinstance(reward, Mapping) and (reward.get("kind") or reward.get("name")) in kinds
     ]
+
+
+def _list(value: Any) -> list[Any]:
+    """Return a value of the run that should be a list, and no items if it is none."""
+    return value if isinstance(value, list) else []

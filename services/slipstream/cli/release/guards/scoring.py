@@ -42,7 +42,7 @@ def rewards(release: Release) -> Iterator[Problem]:
     runtime = release.values["verifier"]["runtimeClassName"]
     required = value_of(release.run, "verifier.isolation.require", ["landlock"])
     sandboxed = re.search("gvisor|runsc", runtime) is not None
-    tools = any(tool.get("kind") == "python" for tool in tools_of(release.run))
+    tools = any(tool.get("kind") == "python" for tool in tools_of(release.run).values())
     programs = _rewards_in(release, "sandbox") or tools
     if programs and sandboxed and "landlock" in required:
         yield Problem(
