@@ -80,3 +80,12 @@ def test_errors_are_one_line(
     printed = capsys.readouterr().err
     assert message in printed
     assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["samples", "lab"])
+def test_a_missing_package_is_one_line(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("slipstream.cli.samples.find_spec", lambda name: None if name == "duckdb" else name)
+    assert main([command, str(run_dir)]) == 2
+    assert capsys.readouterr().err.startswith("slipstream: duckdb is not installed: pip install")

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from slipstream.cli.samples import require_extras
 from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 
@@ -31,6 +32,7 @@ def add_lab(commands: Subcommands) -> None:
 
 def _lab(arguments: argparse.Namespace) -> int:
     """Execute the lab, which imports torch, in this process."""
+    require_extras("duckdb", "pyarrow", "torch", "matplotlib")
     options = {
         "run_dir": str(arguments.run_dir),
         "step": arguments.step,

@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,17 @@ def add_samples(commands: Subcommands) -> None:
     samples.add_argument("--json", action="store_true", help="one JSON object a line, with the tokens")
 
 
+def require_extras(*packages: str) -> None:
+    """Errors: UsageError if a package that reads stored completions is not installed."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"{' and '.join(missing)} is not installed: pip install '.[console,learner]' in a clone of Slipstream"
+        )
+
+
 def _samples(arguments: argparse.Namespace) -> int:
+    require_extras("duckdb", "pyarrow", "rich")
     from slipstream.samples.reader import NoSamples, SampleReader
 
     if arguments.member is not None and arguments.group is None:
