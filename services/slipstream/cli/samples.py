@@ -71,8 +71,9 @@ def require_extras(*packages: str) -> None:
     """Errors: UsageError if a package that reads stored completions is not installed."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
+        names = " and ".join(missing)
         raise UsageError(
-            f"{' and '.join(missing)} is not installed: pip install '.[console,learner]' in a clone of Slipstream"
+            f"{names} is not installed: pip install '.[console,learner]' in a clone of Slipstream"
         )
 
 
