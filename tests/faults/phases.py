@@ -13,8 +13,12 @@ def starting(run: FaultyRun, name: str) -> bool:
 
 
 def first_batch(run: FaultyRun, name: str) -> bool:
-    """Return whether all pods are ready, and no step has been made."""
-    return bool(run.rows("evaluation")) and run.version() == 0
+    """Return whether the first evaluation has ended, and the process is ready (a rollout may be late).
+
+    No step has been made by then, or on a slow machine the first ones.
+    """
+    is_ready = name == "redis" or (run.run_dir / "pods" / f"{name}.json").exists()
+    return bool(run.rows("evaluation")) and is_ready
 
 
 def training(run: FaultyRun, name: str) -> bool:
