@@ -17,7 +17,7 @@ EXEMPT = {
     "websockets belongs to actor": {"actor"},
     "mcp belongs to actor": {"actor"},
     "Actor, verifier, replay and what they stand on need no torch and no transformers": {
-        *("cli", "learner", "rollout", "teacher"),
+        *("cli", "lab", "learner", "rollout", "teacher"),
         *("algorithms", "cuda", "tokens", "weights"),
     },
 }

@@ -98,8 +98,8 @@ LEARNER_MUTANTS: Final = (
     _gradients("step: corrections ignore the batch's bound", "m2po_limit=limit,", "m2po_limit=None,"),
     _step(
         "step: the entropy coefficient is the start's",
-        "coefficient = self.memory.active_entropy(self._loss.entropy)\n        for",
-        "coefficient = self._loss.entropy.coefficient if self._loss.entropy else 0.0\n        for",
+        "coefficient = self.memory.active_entropy(self._loss.entropy)\n        trace",
+        "coefficient = self._loss.entropy.coefficient if self._loss.entropy else 0.0\n        trace",
     ),
     _rewards(
         "rewards: length with environment tokens",

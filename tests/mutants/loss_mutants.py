@@ -5,6 +5,7 @@ from typing import Final
 from mutants.mutant import Mutant
 
 _LOSS: Final = ("test_policy_loss.py", "test_loss_properties.py", "test_extremes.py", "test_mutant_gaps.py")
+_GATES: Final = ("test_gates.py",)
 _PARTS: Final = ("test_parts.py", "test_mutant_gaps.py")
 _LAYOUT: Final = ("test_layout.py", "test_parts.py")
 _CORRECTIONS: Final = ("test_corrections.py", "test_extremes.py", "test_mutant_gaps.py")
@@ -71,8 +72,26 @@ LOSS_MUTANTS: Final = (
     ),
     _loss(
         "loss: over-age tokens train",
-        "return value, tokens.keep(slope_T)",
-        "return value, tokens.layout.keep(slope_T)",
+        "slope_T=tokens.keep(slope_T),",
+        "slope_T=tokens.layout.keep(slope_T),",
+    ),
+    _loss(
+        "gates: corrections are left out",
+        "gates_T = objective.weight_T if correction_T is None else objective.weight_T * correction_T",
+        "gates_T = objective.weight_T",
+        _GATES,
+    ),
+    _loss(
+        "gates: tokens over age have one",
+        "gates_T=tokens.keep(gates_T),",
+        "gates_T=tokens.layout.keep(gates_T),",
+        _GATES,
+    ),
+    _loss(
+        "gates: the sides are exchanged",
+        "objective.clipped_high_T.to(torch.int8) - objective.clipped_low_T.to(torch.int8)",
+        "objective.clipped_low_T.to(torch.int8) - objective.clipped_high_T.to(torch.int8)",
+        _GATES,
     ),
     _loss(
         "loss: an infinite logprob is hidden",
@@ -129,8 +148,8 @@ LOSS_MUTANTS: Final = (
     ),
     _loss(
         "parts: the value of the last",
-        "value, trained_T[part.tokens] = value + more,",
-        "value, trained_T[part.tokens] = more,",
+        "value, slope_T[part.tokens] = value + summed.value,",
+        "value, slope_T[part.tokens] = summed.value,",
         _PARTS,
     ),
     _loss(
