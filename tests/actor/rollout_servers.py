@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -179,6 +179,16 @@ class Fleet:
         self.servers.append(started)
         self.list()
         return started
+
+    async def suffer(self, events: Sequence[str], *, every: float, step_seconds: float = 0.003) -> None:
+        """Let the newest rollout get a version, be killed or drain, one after the other, and replace it."""
+        for number, event in enumerate(events):
+            await asyncio.sleep(every)
+            if event == "version":
+                self.servers[-1].serve(10 + number)
+                continue
+            await getattr(self.servers[-1], event)()
+            await self.add(version=10 + number, step_seconds=step_seconds)
 
     def list(self, *without: RolloutServer) -> None:
         """Update the actor's rollouts as replay's list does."""

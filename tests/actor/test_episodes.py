@@ -116,13 +116,7 @@ def test_over_turns_losses_and_updates_the_learner_gets_exactly_what_the_engines
             for version in range(2):
                 await actor.add(version=version, step_seconds=0.003)
             running = [asyncio.create_task(_play(actor, n, s, bounds)) for n, s in enumerate(scripts)]
-            for number, event in enumerate(events):
-                await asyncio.sleep(0.02)
-                if event == "version":
-                    actor.servers[-1].serve(10 + number)
-                    continue
-                await getattr(actor.servers[-1], event)()
-                await actor.add(version=10 + number, step_seconds=0.003)
+            await actor.suffer(events, every=0.02)
             for number, (script, played) in enumerate(
                 zip(scripts, await asyncio.gather(*running), strict=True)
             ):

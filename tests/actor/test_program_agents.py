@@ -56,13 +56,7 @@ def test_over_losses_and_updates_the_learner_gets_what_the_engines_sampled_for_e
             for version in range(2):
                 await actor.add(version=version, step_seconds=0.003)
             running = [asyncio.create_task(_play(actor, served, n, each)) for n, each in enumerate(agents)]
-            for number, event in enumerate(events):
-                await asyncio.sleep(0.03)
-                if event == "version":
-                    actor.servers[-1].serve(10 + number)
-                    continue
-                await getattr(actor.servers[-1], event)()
-                await actor.add(version=10 + number, step_seconds=0.003)
+            await actor.suffer(events, every=0.03)
             for episode, requests in await asyncio.gather(*running):
                 check(episode, requests)
 

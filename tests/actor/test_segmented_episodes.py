@@ -88,13 +88,7 @@ def test_every_trained_token_is_one_that_an_engine_sampled_after_the_same_contex
             for version in range(2):
                 await actor.add(version=version, step_seconds=0.003)
             playing = asyncio.create_task(_play(actor, Agent(conversations, at_once=at_once)))
-            for number, event in enumerate(events):
-                await asyncio.sleep(0.01)
-                if event == "version":
-                    actor.servers[-1].serve(10 + number)
-                    continue
-                await getattr(actor.servers[-1], event)()
-                await actor.add(version=10 + number, step_seconds=0.003)
+            await actor.suffer(events, every=0.01)
             check(await playing, conversations, actor, row, share=share)
 
     play()

@@ -78,13 +78,7 @@ def test_over_calls_losses_and_updates_the_learner_gets_exactly_what_the_engines
             for version in range(2):
                 await actor.add(version=version, step_seconds=0.001)
             running = [asyncio.create_task(play(actor, number)) for number in range(len(scripts))]
-            for number, event in enumerate(events):
-                await asyncio.sleep(0.03)
-                if event == "version":
-                    actor.servers[-1].serve(10 + number)
-                    continue
-                await getattr(actor.servers[-1], event)()
-                await actor.add(version=10 + number, step_seconds=0.001)
+            await actor.suffer(events, every=0.03, step_seconds=0.001)
             for script, played in zip(scripts, await asyncio.gather(*running), strict=True):
                 assert played.ending == "finished", played.completion.rewards
                 check(actor, played.completion, script)

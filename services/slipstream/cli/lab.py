@@ -7,20 +7,13 @@ import sys
 from pathlib import Path
 
 from slipstream.cli.samples import require_extras
-from slipstream.cli.subcommand import Subcommands, add_subcommand
+from slipstream.cli.subcommand import Subcommands, add_run_dir, add_subcommand
 
 
 def add_lab(commands: Subcommands) -> None:
     """Add the command to the parser."""
     lab = add_subcommand(commands, "lab", _lab, "compare all losses on a stored batch of a run")
-    lab.add_argument(
-        "run_dir",
-        nargs="?",
-        type=Path,
-        default=Path("runs/latest"),
-        metavar="RUN_DIR",
-        help="default: runs/latest",
-    )
+    add_run_dir(lab)
     lab.add_argument(
         "--step", type=int, metavar="N", help="the step whose batch is compared; default: the last"
     )

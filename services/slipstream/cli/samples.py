@@ -6,11 +6,10 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.errors import UsageError
-from slipstream.cli.subcommand import Subcommands, add_subcommand
+from slipstream.cli.subcommand import Subcommands, add_run_dir, add_subcommand
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,14 +25,7 @@ LEAST_WIDTH = 120
 def add_samples(commands: Subcommands) -> None:
     """Add the command to the parser, without slow imports."""
     samples = add_subcommand(commands, "samples", _samples, "show the stored completions of a run")
-    samples.add_argument(
-        "run_dir",
-        nargs="?",
-        type=Path,
-        default=Path("runs/latest"),
-        metavar="RUN_DIR",
-        help="default: runs/latest",
-    )
+    add_run_dir(samples)
     samples.add_argument("--step", type=int, metavar="N", help="only the completions of this step")
     samples.add_argument("--group", metavar="NAME", help="only the completions of this group")
     samples.add_argument(

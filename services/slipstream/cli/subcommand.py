@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -25,3 +26,11 @@ def add_subcommand(
     if function is not None:
         parser.set_defaults(command=function)
     return parser
+
+
+def add_run_dir(parser: argparse.ArgumentParser) -> None:
+    """Add the argument RUN_DIR, the newest run by default."""
+    newest = Path("runs/latest")
+    parser.add_argument(
+        "run_dir", nargs="?", type=Path, default=newest, metavar="RUN_DIR", help=f"default: {newest}"
+    )

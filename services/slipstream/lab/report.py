@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,4 +108,5 @@ def _report(batch: Batch, trials: Sequence[Trial], refused: Sequence[Candidate])
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of the tables, such as `head`, may end first
     sys.exit(main(sys.argv[1:]))

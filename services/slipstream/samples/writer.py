@@ -107,7 +107,6 @@ class SampleWriter:
         _forget_after(self._folder, version)
         self._write_index()
         self._queue: queue.Queue[_Step | None] = queue.Queue(QUEUED_STEPS)
-        self._lost = 0
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
         self._thread.start()
 
@@ -127,7 +126,6 @@ class SampleWriter:
         try:
             self._queue.put_nowait(_Step(step=step, groups=kept, values=values, filtered=filtered))
         except queue.Full:
-            self._lost += 1
             self._log.warning("the completions of a step are not stored: the disk is too slow", step=step)
             return False
         return True
