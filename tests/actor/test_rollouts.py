@@ -269,9 +269,8 @@ async def test_groups_that_were_lost_before_their_first_tokens_finish_on_one_pla
             async with actor.rollouts.place(f"g{number}") as place:
                 members = []
                 for member in range(2):  # the requests of the groups alternate
+                    await until(lambda sent=number + 2 * member: len(first.engine.running) >= sent)
                     members.append(asyncio.create_task(place.sample(of_two_groups[number], sampling(), None)))
-                    await until(lambda sent=number + 1 + 2 * member: len(first.engine.running) >= sent)
-                    await asyncio.sleep(0.05)
                 return await asyncio.gather(*members)
 
         groups = [asyncio.create_task(group(number)) for number in range(2)]
