@@ -1,0 +1,189 @@
+"""The application of the console: a few JSON endpoints below /api, and the files of the page.
+
+Every endpoint takes `run`, the name of a run; without it, the run that the console was opened with.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.gzip import GZipMiddleware
+
+from slipstream import __version__
+from slipstream.console.catalogue import METRICS, Catalogue, NoRun
+from slipstream.console.lab_jobs import LabFailed, LabJobs
+from slipstream.console.metric_rows import MOST_POINTS, columns, numeric_keys
+from slipstream.console.queries import TRUE, as_csv, as_json_lines, filter_of, summaries, whole_number
+from slipstream.console.run_view import RunView
+from slipstream.console.tokens import finite, packed
+from slipstream.samples.reader import NoSamples, SampleReader
+
+STATIC: Final = Path(__file__).parent / "static"
+LEAST_COMPRESSED: Final = 2048
+PAGE_ROWS: Final = 50
+MOST_OPEN: Final = 32
+MOST_KEYS: Final = 64
+
+
+class Runs:
+    """The runs that were opened."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._views: dict[str, RunView] = {}
+
+    def view(self, name: str) -> RunView:
+        """Return a run; an empty name is the first one. Errors: NoRun."""
+        name = name or self.catalogue.first
+        path = self.catalogue.directory(name)
+        if name not in self._views:
+            while len(self._views) >= MOST_OPEN:
+                del self._views[next(iter(self._views))]
+            self._views[name] = RunView(name, path)
+        return self._views[name]
+
+    async def close(self) -> None:
+        """Close the connections of all runs."""
+        for view in self._views.values():
+            await view.close()
+
+
+def make_app(catalogue: Catalogue) -> FastAPI:
+    """Return the application over a catalogue of runs."""
+    runs, jobs = Runs(catalogue), LabJobs()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await jobs.close()
+        await runs.close()
+
+    app = FastAPI(
+        title="Slipstream console",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=lifespan,
+    )
+    app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=1)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    for problem, status in ((NoRun, 404), (NoSamples, 404), (LabFailed, 422), (ValueError, 422)):
+        app.add_exception_handler(problem, _handler(status))
+    app.add_exception_handler(OSError, _handler(503))
+    _add_pages(app)
+    _add_run(app, runs)
+    _add_samples(app, runs)
+    _add_lab(app, runs, jobs)
+    return app
+
+
+def _handler(status: int) -> Callable[[Request, Exception], JSONResponse]:
+    def handle(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, status_code=status)
+
+    return handle
+
+
+def _add_pages(app: FastAPI) -> None:
+    @app.get("/")
+    def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
+
+    @app.get("/livez")
+    @app.get("/readyz")
+    def probe() -> Mapping[str, bool]:
+        return {"ok": True}
+
+
+def _add_run(app: FastAPI, runs: Runs) -> None:
+    @app.get("/api/runs")
+    def names() -> Mapping[str, Any]:
+        return {"first": runs.catalogue.first, "runs": runs.catalogue.names(), "version": __version__}
+
+    @app.get("/api/run")
+    async def run(run: str = "") -> Mapping[str, Any]:
+        view = runs.view(run)
+        overview = await run_in_threadpool(view.overview)
+        return {**overview, "live": finite(await view.live())}
+
+    @app.get("/api/series")
+    def series(keys: str, run: str = "", points: int = MOST_POINTS) -> Mapping[str, Any]:
+        history = runs.view(run).history
+        wanted = [key for key in keys.split(",") if key][:MOST_KEYS]
+        return columns(history, wanted, points=max(2, min(points, MOST_POINTS)))
+
+    @app.get("/api/metrics.csv")
+    def metrics_csv(run: str = "") -> Response:
+        view = runs.view(run)
+        history = view.history
+        values = columns(history, numeric_keys(history), points=len(history.steps))
+        rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
+        return _download(as_csv(rows), "text/csv", f"{view.path.name}-metrics.csv")
+
+    @app.get("/api/metrics.jsonl")
+    def metrics_jsonl(run: str = "") -> Response:
+        view = runs.view(run)
+        return FileResponse(view.path / METRICS, filename=f"{view.path.name}-metrics.jsonl")
+
+
+def _add_samples(app: FastAPI, runs: Runs) -> None:
+    @app.get("/api/samples/steps")
+    def steps(run: str = "") -> Mapping[str, Any]:
+        return {"steps": finite([dict(row) for row in runs.view(run).samples.steps()])}
+
+    @app.get("/api/samples")
+    def samples(request: Request) -> Mapping[str, Any]:
+        query = request.query_params
+        page = _reader(runs, query).completions(
+            filter_of(query),
+            order=query.get("order") or "step",
+            descending=query.get("descending") == TRUE,
+            start=whole_number(query, "start", 0),
+            count=whole_number(query, "count", PAGE_ROWS),
+        )
+        return {"total": page.total, "rows": finite([dict(row) for row in page.rows])}
+
+    @app.get("/api/sample")
+    def sample(step: int, group: str, member: int, run: str = "") -> Mapping[str, Any]:
+        reader = runs.view(run).samples
+        row = reader.completion(step, group, member)
+        if row is None:
+            raise NoSamples(f"step {step} has no stored member {member} of group {group!r}")
+        return packed(row, reader.token_texts(row["token_ids"]))
+
+    @app.get("/api/samples.csv")
+    def samples_csv(request: Request) -> Response:
+        return _download(as_csv(_selected(runs, request.query_params)), "text/csv", "completions.csv")
+
+    @app.get("/api/samples.jsonl")
+    def samples_jsonl(request: Request) -> Response:
+        lines = as_json_lines(_selected(runs, request.query_params))
+        return _download(lines, "application/jsonl", "completions.jsonl")
+
+
+def _add_lab(app: FastAPI, runs: Runs, jobs: LabJobs) -> None:
+    @app.get("/api/lab")
+    async def lab(step: int, run: str = "") -> Mapping[str, Any]:
+        report = jobs.result(runs.view(run).path, step)
+        return {"done": report is not None, "report": report}
+
+
+def _reader(runs: Runs, query: Mapping[str, str]) -> SampleReader:
+    return runs.view(query.get("run", "")).samples
+
+
+def _selected(runs: Runs, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    descending = query.get("descending") == TRUE
+    order = query.get("order") or "step"
+    return summaries(_reader(runs, query), filter_of(query), order=order, descending=descending)
+
+
+def _download(lines: Iterator[str], kind: str, name: str) -> StreamingResponse:
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(lines, media_type=f"{kind}; charset=utf-8", headers=headers)

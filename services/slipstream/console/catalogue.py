@@ -1,0 +1,76 @@
+"""The runs that the console shows: a run directory, those beside it, and the stages of each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+STAGES: Final = "stages"
+METRICS: Final = "metrics.jsonl"
+CONFIG: Final = "config.yaml"
+
+
+class NoRun(ValueError):
+    """There is no run of this name, or the directory is no run; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """A folder of runs, and the one that is shown first. A run is named by its path below the folder."""
+
+    root: Path
+    first: str
+
+    def names(self) -> list[str]:
+        """Return the names of all runs, the newest first; a stage follows its run."""
+        folders = [self.root / self.first, *(entry for entry in _folders(self.root) if is_run(entry))]
+        runs = sorted(set(folders), key=_changed, reverse=True)
+        return [name for run in runs for name in (run.name, *(f"{run.name}/{STAGES}/{s}" for s in _stages(run)))]
+
+    def directory(self, name: str) -> Path:
+        """Return the directory of a run. Errors: NoRun."""
+        parts = name.split("/")
+        known_form = len(parts) == 1 or (len(parts) == 3 and parts[1] == STAGES)
+        if not known_form or any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise NoRun(f"{name!a} is not the name of a run")
+        path = self.root.joinpath(*parts)
+        if not path.is_dir():
+            raise NoRun(f"{path}: there is no such directory; it may have been moved or deleted")
+        if not is_run(path) and not _stages(path):
+            raise NoRun(
+                f"{path}: has neither {CONFIG} nor {METRICS}, so it is no run of Slipstream, or one that has "
+                "not begun"
+            )
+        return path
+
+
+def open_catalogue(path: Path) -> Catalogue:
+    """Return the catalogue of a run directory, or of a folder of runs. Errors: NoRun."""
+    path = path.resolve()
+    if not path.is_dir():
+        raise NoRun(f"{path}: there is no such directory; name a run, such as runs/latest")
+    if is_run(path) or _stages(path):
+        return Catalogue(path.parent, path.name)
+    runs = sorted(filter(is_run, _folders(path)), key=_changed)
+    if not runs:
+        raise NoRun(f"{path}: has no {CONFIG}, and no folder in it has one; name the directory of a run")
+    return Catalogue(path, runs[-1].name)
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a directory is that of a run, or of a stage."""
+    return (path / CONFIG).is_file() or (path / METRICS).is_file()
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    return (entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
+
+
+def _stages(run: Path) -> list[str]:
+    stages = run / STAGES
+    return sorted(stage.name for stage in _folders(stages) if is_run(stage)) if stages.is_dir() else []
+
+
+def _changed(run: Path) -> float:
+    file = next((run / name for name in (METRICS, CONFIG) if (run / name).exists()), run)
+    return file.stat().st_mtime

@@ -1,0 +1,100 @@
+"""The rows of a run's metrics.jsonl in memory, read as they are appended, and their columns for charts."""
+
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from slipstream.cli.launch.history import History, Row, Tail
+
+DROPPED: Final = frozenset({"dispatch_indices", "by_staleness"})
+"""Parts of a row that are large, and that no page shows."""
+MOST_POINTS: Final = 2000
+
+
+class MetricRows:
+    """Invariant: the history has every complete line that the file had at the last call of `refresh`."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self._lock = threading.Lock()
+        self._history = History()
+        self.unreadable = 0
+        """Number of lines that are not rows."""
+
+    def refresh(self) -> History:
+        """Read the lines that are new, and return the history. Errors: OSError."""
+        with self._lock:
+            for line in self._tail.lines():
+                row = _row(line)
+                if row is not None:
+                    self._history.add(row)
+                elif line.strip():
+                    self.unreadable += 1
+            return self._history
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        row = from_json(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict):
+        return None
+    return {name: value for name, value in row.items() if name not in DROPPED}
+
+
+def numeric_keys(history: History) -> list[str]:
+    """Return the keys that a chart can show; parts of a mapping as `rewards.NAME`."""
+    keys: dict[str, None] = {}
+    for row in (history.last_step, history.steps[min(history.steps)]) if history.steps else ():
+        for name, value in row.items():
+            if isinstance(value, Mapping):
+                keys.update((f"{name}.{part}", None) for part, inner in value.items() if _is_number(inner))
+            elif _is_number(value):
+                keys[name] = None
+    return sorted(key for key in keys if key not in ("step", "time"))
+
+
+def columns(
+    history: History, keys: Sequence[str], *, points: int = MOST_POINTS
+) -> dict[str, list[float | None]]:
+    """Return `step` and the values of each key, at most about `points` of each.
+
+    Of a longer run each key keeps the steps at which it is lowest and highest in equal ranges of steps, so that
+    no peak is lost: all keys share the steps of all of them.
+    """
+    steps = sorted(history.steps)
+    values = {key: [_value(history.steps[step], key) for step in steps] for key in keys}
+    if len(steps) > points:
+        kept = _extremes(list(values.values()), len(steps), max(1, points // (2 * max(1, len(keys)))))
+        steps = [steps[index] for index in kept]
+        values = {key: [column[index] for index in kept] for key, column in values.items()}
+    return {"step": [float(step) for step in steps], **values}
+
+
+def _extremes(values: Sequence[Sequence[float | None]], count: int, ranges: int) -> list[int]:
+    """Return the indices of the lowest and highest value of each column in each range, and both ends."""
+    kept = {0, count - 1}
+    for number in range(ranges):
+        start, end = count * number // ranges, count * (number + 1) // ranges
+        for column in values:
+            present = [(column[index], index) for index in range(start, end) if column[index] is not None]
+            if present:
+                kept |= {min(present)[1], max(present)[1]}
+    return sorted(kept)
+
+
+def _value(row: Row, key: str) -> float | None:
+    name, _, part = key.partition(".")
+    value = row.get(name)
+    if part:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return float(value) if _is_number(value) and math.isfinite(value) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,67 @@
+/** Elements and texts. A text of a run becomes a text node, never markup. */
+
+/** Return an element. `properties`: attributes, `class`, `on…` listeners; children are nodes or texts. */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** Return an element of SVG. */
+export function s(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Characters that steer a terminal or the direction of text, or that nobody sees: shown as escapes. */
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{e0000}-\u{e0fff}]/gu;
+
+/** Return a text with its unseen characters as escapes. */
+export function seen(text) {
+  return text.replace(UNSEEN, (character) => `\\u{${character.codePointAt(0).toString(16)}}`);
+}
+
+/** Return a number as a reader wants it; a dash for none. */
+export function figure(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
+  return value.toLocaleString("en", { maximumSignificantDigits: digits });
+}
+
+/** Return a share in percent. */
+export function percent(value) {
+  return value === null || value === undefined ? "–" : `${figure(100 * value, 3)} %`;
+}
+
+/** Return seconds in words. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1) return `${figure(1000 * seconds, 3)} ms`;
+  if (seconds < 90) return `${figure(seconds, 3)} s`;
+  if (seconds < 5400) return `${figure(seconds / 60, 3)} min`;
+  return seconds < 172800 ? `${figure(seconds / 3600, 3)} h` : `${figure(seconds / 86400, 3)} days`;
+}
+
+/** Return a table. `columns`: [title, cell of a row, class]; a cell is a node or a text. */
+export function table(columns, rows, caption) {
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    h("table", {}, h("caption", { class: "hidden" }, caption),
+      h("thead", {}, h("tr", {}, columns.map(([title, , kind]) => h("th", { class: kind ?? "", scope: "col" }, title)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind ?? "" }, cell(row))))))));
+}
+
+/** Say a text to a screen reader. */
+export function announce(text) {
+  document.getElementById("announcer").textContent = text;
+}
