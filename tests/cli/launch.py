@@ -32,7 +32,7 @@ def _fake(spec: PodSpec) -> PodSpec:
 def main(arguments: list[str]) -> int:
     resume = "" if "--resume" in arguments else None
     overrides = [argument for argument in arguments[1:] if argument != "--resume"]
-    config = load_config(Path(arguments[0]), overrides)
+    config = load_config(Path(arguments[0]), ["console.enabled=false", *overrides])
     try:
         local = hub.with_weights(hub.pinned(config, resume=resume))
         return run_command(

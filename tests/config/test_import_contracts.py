@@ -13,7 +13,9 @@ EXEMPT = {
     "redis belongs to replay": {"replay"},
     "prometheus_client belongs to telemetry": {"telemetry"},
     "Kubernetes belongs to cluster": {"cluster"},
-    "FastAPI belongs to the verifier, and to the endpoint of the actor": {"actor", "verifier"},
+    "FastAPI belongs to the verifier, the console, and the endpoint of the actor": {
+        *("actor", "console", "verifier"),
+    },
     "websockets belongs to actor": {"actor"},
     "mcp belongs to actor": {"actor"},
     "Actor, verifier, replay and what they stand on need no torch and no transformers": {

@@ -31,7 +31,7 @@ def main(directory: str, seed: str, config: str, *arguments: str) -> int:
     resume = "" if "--resume" in arguments else None
     try:
         return run_command(
-            load_config(Path(config), overrides),
+            load_config(Path(config), ["console.enabled=false", *overrides]),
             resume=resume,
             plain=True,
             pods=behind_proxies(directory, seed),

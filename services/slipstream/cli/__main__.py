@@ -14,6 +14,7 @@
     slipstream probe receive-weights TICKET
     slipstream doctor
     slipstream samples [RUN_DIR] [--step N] [--group NAME [--member N]] [--text TEXT] [--json] ...
+    slipstream console [RUN_DIR] [--port PORT] [--host HOST --token-file FILE]
     slipstream lab [RUN_DIR] [--step N] [--output FILE] [--json]
     slipstream score FILE [--reward NAME ...] [--config RUN] [--set KEY=VALUE ...] [--column USE=NAME ...]
     slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
@@ -33,6 +34,7 @@ from slipstream import __version__
 from slipstream.cli.clusters.cluster import add_cluster
 from slipstream.cli.clusters.probe import add_probe
 from slipstream.cli.completion import answer_shell
+from slipstream.cli.console import add_console
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError, UsageError
 from slipstream.cli.lab import add_lab
@@ -201,6 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     add_probe(commands)
     add_doctor(commands)
     add_lab(commands)
+    add_console(commands)
     add_samples(commands)
     add_score(commands)
     _add_certs(commands)

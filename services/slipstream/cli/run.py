@@ -12,6 +12,7 @@ from slipstream.cli.checks.model import read_model
 from slipstream.cli.errors import RunFailed, UsageError
 from slipstream.cli.hub import write_revisions
 from slipstream.cli.launch import cold_start
+from slipstream.cli.launch.console import beside
 from slipstream.cli.launch.display import Display, open_display
 from slipstream.cli.launch.interrupt import Interrupt
 from slipstream.cli.launch.pods import PodSpec, local_pods
@@ -81,19 +82,20 @@ async def _run(
                 run.write_config(resolved, source=source)
                 write_revisions(run.path, source, config)
                 _greet(display, run, resumed=resumed is not None)
-                if config.stages:
-                    await Stages(
-                        config,
-                        run,
-                        interrupt,
-                        cleanup,
-                        display,
-                        pods=pods,
-                        supervised_command=command,
-                        plain=plain,
-                    ).live(model)
-                else:
-                    await Session(resolved, run, pods(resolved), cleanup, display).live(interrupt)
+                async with beside(run, config.console, cleanup, say=display.say):
+                    if config.stages:
+                        await Stages(
+                            config,
+                            run,
+                            interrupt,
+                            cleanup,
+                            display,
+                            pods=pods,
+                            supervised_command=command,
+                            plain=plain,
+                        ).live(model)
+                    else:
+                        await Session(resolved, run, pods(resolved), cleanup, display).live(interrupt)
             return 0
         finally:
             display.close()

@@ -20,7 +20,7 @@ from slipstream.config.sections.replay import ReplayConfig
 from slipstream.config.sections.rollout import RolloutConfig
 from slipstream.config.sections.run import EvaluationConfig, StalenessConfig
 from slipstream.config.sections.section import Section
-from slipstream.config.sections.services import RpcConfig, TelemetryConfig, WeightsConfig
+from slipstream.config.sections.services import ConsoleConfig, RpcConfig, TelemetryConfig, WeightsConfig
 from slipstream.config.sections.teacher import TeacherConfig
 from slipstream.config.sections.verifier import VerifierConfig
 from slipstream.config.stages import StagesConfig
@@ -69,6 +69,8 @@ class RunFile(Section):
     """How the accuracy on held-out prompts is measured."""
     telemetry: TelemetryConfig = TelemetryConfig()
     """Prometheus metrics and logs."""
+    console: ConsoleConfig = ConsoleConfig()
+    """The web console beside the run."""
     rpc: RpcConfig = RpcConfig()
     """The gRPC connections between all services."""
     stages: StagesConfig = ()

@@ -24,6 +24,8 @@ from slipstream.telemetry.listening import listen
 
 USAGE_ERROR = 2
 LONGEST_GRACE_SECONDS = 2
+NICENESS = 10
+"""Beside a run the console leaves the cores to it."""
 LEAST_TOKEN = 16
 """Characters."""
 
@@ -33,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.parent is not None:
         die_with_parent(arguments.parent)
+        os.nice(NICENESS)
     try:
         catalogue = open_catalogue(arguments.run_dir)
         access = _access(arguments)

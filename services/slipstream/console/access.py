@@ -1,4 +1,4 @@
-"""Who may open the console: its own pages, from the hosts that it answers to, and beyond loopback with a token.
+"""Who may open the console: its own pages, at the hosts that it answers to, and beyond loopback with a token.
 
     request ── Host ── Origin ── token ── custom header of a POST ── application
                421     403       401      403
@@ -30,8 +30,8 @@ LOGIN: Final = "/login"
 LONGEST_FORM: Final = 4096
 WEEK_SECONDS: Final = 7 * 24 * 3600
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 SAFE: Final = (
     (b"content-security-policy", POLICY.encode()),
@@ -147,7 +147,7 @@ def _cookie(headers: Mapping[bytes, bytes]) -> str:
 
 async def _body(receive: Receive) -> bytes:
     """Return the body of a small form. Errors: Refused."""
-    body = b""
+    body: bytes = b""
     while True:
         message = await receive()
         body += message.get("body", b"")

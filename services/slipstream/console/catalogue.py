@@ -25,7 +25,9 @@ class Catalogue:
         """Return the names of all runs, the newest first; a stage follows its run."""
         folders = [self.root / self.first, *(entry for entry in _folders(self.root) if is_run(entry))]
         runs = sorted(set(folders), key=_changed, reverse=True)
-        return [name for run in runs for name in (run.name, *(f"{run.name}/{STAGES}/{s}" for s in _stages(run)))]
+        return [
+            name for run in runs for name in (run.name, *(f"{run.name}/{STAGES}/{s}" for s in _stages(run)))
+        ]
 
     def directory(self, name: str) -> Path:
         """Return the directory of a run. Errors: NoRun."""

@@ -2,18 +2,17 @@
 
 import asyncio
 import json
-import os
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from slipstream.processes.lifetime.parent_death import with_parent_death
+
 Json = dict[str, Any]
 MOST_SECONDS: Final = 600.0
 MOST_KEPT: Final = 16
-NICENESS: Final = 10
-"""The comparison leaves the cores to the run."""
 
 
 class LabFailed(ValueError):
@@ -49,13 +48,12 @@ class LabJobs:
 
     async def _compare(self, run_dir: Path, step: int) -> Json:
         options = {"run_dir": str(run_dir), "step": step, "output": None, "json": True}
-        command = (sys.executable, "-m", "slipstream.lab.report", json.dumps(options))
+        command = with_parent_death([sys.executable, "-m", "slipstream.lab.report", json.dumps(options)])
         async with self._one:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                preexec_fn=lambda: os.nice(NICENESS),
             )
             try:
                 async with asyncio.timeout(MOST_SECONDS):

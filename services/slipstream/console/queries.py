@@ -49,7 +49,9 @@ def whole_number(query: Mapping[str, str], name: str, default: int) -> int:
         raise ValueError(f"{name}: got {text!r}, needs a whole number") from None
 
 
-def summaries(reader: SampleReader, where: Filter, *, order: str, descending: bool) -> Iterator[dict[str, Any]]:
+def summaries(
+    reader: SampleReader, where: Filter, *, order: str, descending: bool
+) -> Iterator[dict[str, Any]]:
     """Yield the columns without tokens of all completions that a filter selects, up to MOST_DOWNLOADED."""
     for start in range(0, MOST_DOWNLOADED, MOST_ROWS):
         page = reader.completions(where, order=order, descending=descending, start=start, count=MOST_ROWS)

@@ -37,6 +37,15 @@ class TelemetryConfig(Section):
     """A wait that is longer writes a line to the log."""
 
 
+class ConsoleConfig(Section):
+    """The web console that `slipstream run` starts beside the run, on loopback."""
+
+    enabled: bool = True
+    """Whether it is started. Without it, `slipstream console RUN_DIR` shows the run as well."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port on 127.0.0.1; 0 takes a free one."""
+
+
 class TlsConfig(Section):
     """This pod's certificate, and the authorities that sign certificates. The files may be renewed at any
     time.

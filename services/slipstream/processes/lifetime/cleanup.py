@@ -50,6 +50,10 @@ class ProcessCleanup:
         self._sessions.add(pid)
         self._watchdog.watch(pid)
 
+    def spare(self, pid: int) -> None:
+        """Leave a child and its descendants alone: it serves the user, and its caller ends it."""
+        self._before = {*self._before, pid}
+
     def reap(self) -> int:
         """Reap dead processes that pods have left to this process; return how many there were."""
         return reap(spare={*self._sessions, *self._before, self._watchdog.pid})

@@ -1,0 +1,63 @@
+"""The web console beside a run: a process of its own, which the run does not need."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from slipstream.cli.launch.process import PodFailed, Process, stop_processes
+from slipstream.cli.launch.run_directory import RunDirectory
+from slipstream.config.sections.services import ConsoleConfig
+from slipstream.processes.lifetime.cleanup import ProcessCleanup
+from slipstream.processes.lifetime.left_over import TOKEN_VARIABLE
+
+CONSOLE = "console"
+NEEDED = ("fastapi", "uvicorn", "duckdb", "pyarrow")
+HOW_TO_INSTALL = "pip install '.[console]' in a clone of Slipstream"
+START_SECONDS, STOP_SECONDS = 60.0, 3.0
+
+
+@asynccontextmanager
+async def beside(
+    run: RunDirectory, config: ConsoleConfig, cleanup: ProcessCleanup, *, say: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """Run the console of a run directory as long as the context lasts, and print its address.
+
+    An error of the console is printed, and changes nothing else.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if not config.enabled or missing:
+        if config.enabled:
+            say(
+                f"no console: {', '.join(missing)} not installed; pip install '.[console]' in a clone of Slipstream"
+            )
+        yield
+        return
+    ready_file = run.ready_file(CONSOLE)
+    ready_file.unlink(missing_ok=True)
+    environment = {name: value for name, value in cleanup.environment.items() if name != TOKEN_VARIABLE}
+    process = Process(
+        CONSOLE, _command(run.path, config, ready_file), log=run.log(CONSOLE), environment=environment
+    )
+    cleanup.spare(process.pid)
+    telling = asyncio.create_task(_tell(process, ready_file, say))
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await stop_processes([process], seconds=STOP_SECONDS)
+
+
+def _command(run_dir: Path, config: ConsoleConfig, ready_file: Path) -> tuple[str, ...]:
+    whose = ("--ready-file", str(ready_file), "--parent", str(os.getpid()))
+    return (sys.executable, "-m", "slipstream.console", str(run_dir), "--port", str(config.port), *whose)
+
+
+async def _tell(process: Process, ready_file: Path, say: Callable[[str], None]) -> None:
+    try:
+        say(f"console http://{await process.ready(ready_file, seconds=START_SECONDS)}/")
+    except PodFailed as failure:
+        say(f"no console: {failure}")
