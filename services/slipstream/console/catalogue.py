@@ -25,9 +25,7 @@ class Catalogue:
         """Return the names of all runs, the newest first; a stage follows its run."""
         folders = [self.root / self.first, *(entry for entry in _folders(self.root) if is_run(entry))]
         runs = sorted(set(folders), key=_changed, reverse=True)
-        return [
-            name for run in runs for name in (run.name, *(f"{run.name}/{STAGES}/{s}" for s in _stages(run)))
-        ]
+        return [name for run in runs for name in (run.name, *_stage_names(run))]
 
     def directory(self, name: str) -> Path:
         """Return the directory of a run. Errors: NoRun."""
@@ -71,6 +69,10 @@ def _folders(path: Path) -> Iterator[Path]:
 def _stages(run: Path) -> list[str]:
     stages = run / STAGES
     return sorted(stage.name for stage in _folders(stages) if is_run(stage)) if stages.is_dir() else []
+
+
+def _stage_names(run: Path) -> list[str]:
+    return [f"{run.name}/{STAGES}/{stage}" for stage in _stages(run)]
 
 
 def _changed(run: Path) -> float:

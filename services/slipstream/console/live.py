@@ -57,7 +57,7 @@ class LiveState:
     async def close(self) -> None:
         """Close the connection."""
         if self._channel is not None:
-            await self._channel.close()
+            await self._channel.close(grace=None)
 
     async def _read(self) -> Json | None:
         if self._channel is None:

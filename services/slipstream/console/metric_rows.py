@@ -4,7 +4,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pydantic_core import from_json
 
@@ -64,8 +64,8 @@ def columns(
 ) -> dict[str, list[float | None]]:
     """Return `step` and the values of each key, at most about `points` of each.
 
-    Of a longer run each key keeps the steps at which it is lowest and highest in equal ranges of steps, so that
-    no peak is lost: all keys share the steps of all of them.
+    Of a longer run each key keeps the steps at which it is lowest and highest in equal ranges of steps, so
+    that no peak is lost: all keys share the steps of all of them.
     """
     steps = sorted(history.steps)
     values = {key: [_value(history.steps[step], key) for step in steps] for key in keys}
@@ -96,5 +96,5 @@ def _value(row: Row, key: str) -> float | None:
     return float(value) if _is_number(value) and math.isfinite(value) else None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

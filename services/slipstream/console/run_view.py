@@ -92,7 +92,7 @@ class RunView:
         config, last = self.config, history.last_step
         steps = config.learner.steps if config else None
         state, words = self._state(history, steps)
-        return finite(
+        overview: Json = finite(
             {
                 "name": self.name,
                 "path": str(self.path),
@@ -111,6 +111,7 @@ class RunView:
                 "stages": sorted(path.name for path in (self.path / "stages").glob("*") if path.is_dir()),
             }
         )
+        return overview
 
     def _state(self, history: History, steps: int | None) -> tuple[str, str]:
         """Return `running`, `starting`, `finished` or `stopped`, and the same in words."""

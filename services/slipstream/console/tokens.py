@@ -1,7 +1,7 @@
 """One completion as the page of its tokens reads it: lists of numbers as their bytes.
 
-A list of 100,000 numbers in base64 is a quarter as long as in JSON, and the page has the very numbers that are
-stored.
+A list of 100,000 numbers in base64 is a quarter as long as in JSON, and the page has the very numbers that
+are stored.
 """
 
 import base64
@@ -31,8 +31,8 @@ def packed(row: Row, texts: Sequence[str]) -> dict[str, Any]:
 def _pack(values: Sequence[Any] | None, dtype: str) -> dict[str, str] | None:
     if values is None:
         return None
-    array = np.array(values, dtype)
-    return {"dtype": dtype, "data": base64.b64encode(array.astype(array.dtype.newbyteorder("<"))).decode()}
+    array = np.array(values, np.dtype(dtype).newbyteorder("<"))
+    return {"dtype": dtype, "data": base64.b64encode(array.tobytes()).decode()}
 
 
 def finite(value: Any) -> Any:

@@ -29,11 +29,9 @@ async def beside(
     An error of the console is printed, and changes nothing else.
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
+    if config.enabled and missing:
+        say(f"no console: {' and '.join(missing)} not installed; {HOW_TO_INSTALL}")
     if not config.enabled or missing:
-        if config.enabled:
-            say(
-                f"no console: {', '.join(missing)} not installed; pip install '.[console]' in a clone of Slipstream"
-            )
         yield
         return
     ready_file = run.ready_file(CONSOLE)
