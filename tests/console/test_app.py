@@ -1,0 +1,202 @@
+"""The endpoints of the console: their numbers are those of the run directory."""
+
+import base64
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from console.runs import HOSTILE, make_run, step_row, write_rows
+from fastapi.testclient import TestClient
+from slipstream.cli.launch.history import History
+from slipstream.console.app import make_app
+from slipstream.console.catalogue import NoRun, open_catalogue
+from slipstream.console.metric_rows import columns
+from slipstream.samples.reader import Filter, SampleReader
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "made")
+
+
+@pytest.fixture(scope="module")
+def browser(run_dir: Path) -> TestClient:
+    return TestClient(make_app(open_catalogue(run_dir)), base_url="http://localhost")
+
+
+def test_a_run_tells_its_state(browser: TestClient) -> None:
+    run = browser.get("/api/run").json()
+    assert (run["name"], run["state"], run["step"], run["steps"]) == ("made", "stopped", 5, 50)
+    assert run["last"]["reward_mean"] == 0.3
+    assert [each["accuracy"] for each in run["evaluations"]] == [0.375]
+    assert "rewards.format" in run["keys"]
+    assert run["live"] is None
+
+
+def test_series_are_the_rows(browser: TestClient) -> None:
+    series = browser.get("/api/series", params={"keys": "reward_mean,staleness_histogram.1,nothing"}).json()
+    assert series["step"] == [1, 2, 3, 4, 5]
+    assert series["reward_mean"] == [0.25 + step / 100 for step in range(1, 6)]
+    assert series["staleness_histogram.1"] == [20.0] * 5
+    assert series["nothing"] == [None] * 5
+
+
+def test_a_row_that_is_appended_is_shown_and_a_half_one_is_not(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "growing", steps=1)
+    page = TestClient(make_app(open_catalogue(folder)))
+    assert page.get("/api/run").json()["step"] == 1
+    write_rows(folder, [step_row(2)])
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write(json.dumps(step_row(3))[:40])
+    assert page.get("/api/run").json()["step"] == 2
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write(json.dumps(step_row(3))[40:] + "\nno json\n")
+    run = page.get("/api/run").json()
+    assert (run["step"], run["unreadable"]) == (3, 1)
+
+
+def test_a_long_run_keeps_its_peaks() -> None:
+    history = History()
+    for step in range(1, 20_001):
+        history.add(
+            {"event": "step", "step": step, "value": 100.0 if step == 7777 else math.sin(step), "other": 1}
+        )
+    short = columns(history, ["value", "other"], points=1000)
+    assert len(short["step"]) <= 1100
+    assert (short["step"][0], short["step"][-1]) == (1, 20_000)
+    assert short["value"][short["step"].index(7777)] == 100.0
+    assert max(abs(value) for value in short["value"] if value != 100.0) > 0.999
+
+
+def test_samples_equal_those_of_the_reader(run_dir: Path, browser: TestClient) -> None:
+    reader = SampleReader(run_dir)
+    page = reader.completions(Filter(state="trained", largest_reward=0.5), order="reward", count=3)
+    answer = browser.get(
+        "/api/samples", params={"state": "trained", "largest_reward": "0.5", "order": "reward", "count": 3}
+    ).json()
+    assert answer["total"] == page.total
+    assert [row["reward"] for row in answer["rows"]] == [row["reward"] for row in page.rows]
+    assert browser.get("/api/samples", params={"text": "SCRIPT"}).json()["total"] == 5
+
+
+def test_a_completion_has_the_stored_numbers_bit_by_bit(run_dir: Path, browser: TestClient) -> None:
+    stored = SampleReader(run_dir).completion(2, "2-0", 1)
+    assert stored is not None
+    shown = browser.get("/api/sample", params={"step": 2, "group": "2-0", "member": 1}).json()
+    for name in (
+        "token_ids",
+        "mask",
+        "versions",
+        "rollout_logprobs",
+        "logprobs",
+        "gates",
+        "sides",
+        "trained",
+    ):
+        packed = shown["lists"][name]
+        numbers = np.frombuffer(base64.b64decode(packed["data"]), packed["dtype"])
+        np.testing.assert_array_equal(numbers, np.array(stored[name], packed["dtype"]))
+    assert shown["lists"]["reference_logprobs"] is None or stored["reference_logprobs"] is not None
+    assert len(shown["texts"]) == len(stored["token_ids"])
+    assert shown["segment_starts"] == stored["segment_starts"]
+
+
+def test_hostile_text_is_json(browser: TestClient) -> None:
+    answer = browser.get("/api/sample", params={"step": 1, "group": "1-0", "member": 0})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["text"] == HOSTILE
+
+
+def test_downloads_have_all_that_the_filter_selects(browser: TestClient) -> None:
+    lines = list(
+        csv.DictReader(io.StringIO(browser.get("/api/samples.csv", params={"state": "trained"}).text))
+    )
+    rows = [
+        json.loads(line)
+        for line in browser.get("/api/samples.jsonl", params={"state": "trained"}).text.splitlines()
+    ]
+    assert len(lines) == len(rows) == browser.get("/api/samples", params={"state": "trained"}).json()["total"]
+    assert [float(line["reward"]) for line in lines] == [row["reward"] for row in rows]
+    metrics = list(csv.DictReader(io.StringIO(browser.get("/api/metrics.csv").text)))
+    assert [float(line["reward_mean"]) for line in metrics] == [0.25 + step / 100 for step in range(1, 6)]
+
+
+def test_a_spreadsheet_computes_no_text(tmp_path: Path) -> None:
+    page = TestClient(make_app(open_catalogue(make_run(tmp_path / "sheet", steps=1, text='=HYPERLINK("x")'))))
+    texts = [line["text"] for line in csv.DictReader(io.StringIO(page.get("/api/samples.csv").text))]
+    assert '\'=HYPERLINK("x")' in texts
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("samples?order=evil", "order: got 'evil'"),
+        ("samples?least_reward=much", "least_reward: got 'much', needs a number"),
+        ("samples?count=100000", "count up to 1000"),
+        ("samples?start=x", "start: got 'x', needs a whole number"),
+        ("sample?step=1&group=9-9&member=0", "no stored member 0 of group '9-9'"),
+        ("run?run=missing", "there is no such directory"),
+        ("run?run=../made", "is not the name of a run"),
+        ("run?run=made/../made", "is not the name of a run"),
+        ("run?run=made/samples/x", "is not the name of a run"),
+        ("run?run=%2Fetc", "is not the name of a run"),
+    ],
+)
+def test_a_wrong_request_gets_one_clear_line(browser: TestClient, query: str, words: str) -> None:
+    answer = browser.get(f"/api/{query}")
+    assert answer.status_code in (404, 422)
+    assert words in answer.json()["error"]
+
+
+def test_other_runs_and_stages_are_listed(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "one", steps=1)
+    make_run(tmp_path / "runs" / "two", steps=2)
+    make_run(tmp_path / "runs" / "two" / "stages" / "01_sft", steps=1)
+    (tmp_path / "runs" / "notes").mkdir()
+    (tmp_path / "runs" / "latest").symlink_to("two")
+    page = TestClient(make_app(open_catalogue(tmp_path / "runs" / "latest")))
+    listed = page.get("/api/runs").json()
+    assert listed["first"] == "two"
+    assert sorted(listed["runs"]) == ["one", "two", "two/stages/01_sft"]
+    assert page.get("/api/run", params={"run": "two/stages/01_sft"}).json()["step"] == 1
+    assert page.get("/api/run", params={"run": "notes"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "there is no such directory"),
+        (lambda path: path.mkdir(), "has no config.yaml"),
+        (lambda path: path.write_text("x"), "there is no such directory"),
+    ],
+    ids=["missing", "empty", "a file"],
+)
+def test_a_directory_that_is_no_run_is_refused(tmp_path: Path, make, words: str) -> None:
+    make(tmp_path / "run")
+    with pytest.raises(NoRun, match=words):
+        open_catalogue(tmp_path / "run")
+
+
+def test_a_run_of_an_older_release_is_shown_with_what_it_has(tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("name: old\nno_such_key: 1\n")
+    write_rows(folder, [{"event": "step", "step": 1, "reward_mean": 0.5}])
+    page = TestClient(make_app(open_catalogue(folder)))
+    run = page.get("/api/run").json()
+    assert (run["config"], run["steps"], run["last"]["reward_mean"]) == (None, None, 0.5)
+    assert "has no folder samples" in page.get("/api/samples").json()["error"]
+    assert "has no folder samples" in page.get("/api/samples.csv").json()["error"]
+
+
+def test_a_truncated_part_is_named(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "cut", steps=1)
+    (part,) = (folder / "samples").glob("*.parquet")
+    part.write_bytes(part.read_bytes()[:100])
+    answer = TestClient(make_app(open_catalogue(folder))).get("/api/samples")
+    assert answer.status_code == 404
+    assert part.name in answer.json()["error"]
