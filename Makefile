@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help setup quickstart example-smollm2 test test-some test-long test-chart test-presets test-trl test-answers \
+.PHONY: help setup quickstart example-smollm2 test test-some test-long test-chart test-browser test-presets test-trl test-answers \
 	test-mutants test-faults test-gpu lint format proto dashboards charts docs images figures bench-autoscaling \
 	bench-distillation clean
 
@@ -37,7 +37,7 @@ example-smollm2: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Trai
 	$(BIN)/python examples/smollm2/evaluate.py $(SMOLLM2)/model $(SMOLLM2)/held-out.jsonl
 	$(BIN)/python examples/smollm2/evaluate.py runs/latest/model $(SMOLLM2)/held-out.jsonl
 
-MARKED := gpu or long or presets or chart or trl or answers or mutants or faults
+MARKED := browser or gpu or long or presets or chart or trl or answers or mutants or faults
 PROCESSES ?= 2
 
 test: $(READY)  ## The default tests, with vLLM: a quarter of an hour on two cores. Tests that compare times run alone.
@@ -55,6 +55,10 @@ test-long: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Real engin
 test-chart: $(READY)  ## The chart without a cluster: renders, policies, alerts, and pods as local processes: 15 minutes.
 	BIN=$(BIN) bash docker/setup-chart.sh
 	$(BIN)/python -m pytest -m "chart and not gpu"
+
+test-browser: $(READY)  ## Every page of the console in Chromium: five minutes.
+	bash docker/setup-browser.sh
+	$(BIN)/python -m pytest -m browser
 
 test-presets: $(READY)  ## Five steps of the quickstart with every preset: half an hour.
 	$(BIN)/python -m pytest -m presets

@@ -3,7 +3,7 @@
 import { duration, figure, h, s } from "./dom.js";
 
 const BOXES = { replay: [30, 120], actors: [300, 20], rollouts: [570, 220], verifier: [570, 20], learner: [300, 220] };
-const WIDTH = 200, HEIGHT = 66;
+const WIDTH = 200, HEIGHT = 70;
 
 /** Return the picture, and what the run waits for in words. */
 export function circle(state) {
@@ -26,7 +26,7 @@ export function circle(state) {
 function box(x, y, { title, lines, state }) {
   const group = s("g", { class: state }, s("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 9 }));
   [title, ...lines].forEach((words, index) => {
-    const text = s("text", { x: x + 12, y: y + 21 + 19 * index, class: index ? "small" : "", "font-weight": index ? 400 : 600 });
+    const text = s("text", { x: x + 12, y: y + 21 + 18 * index, class: index ? "small" : "", "font-weight": index ? 400 : 600 });
     text.textContent = words;
     group.append(text);
   });
