@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 ROLES = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "probe", "console")
-"""`redis` serves replay and calls no method. `probe` checks a deployment and changes no run. `console` shows a
-run, pauses it, and has it write checkpoints."""
+"""`redis` serves replay and calls no method. `probe` checks a deployment and changes no run. `console` shows
+a run, pauses it, and has it write checkpoints."""
 
 _REPLAY, _ROLLOUT, _FLEET, _VERIFIER, _TEACHER, _HEALTH = (
     "/slipstream.v1.Replay/",
