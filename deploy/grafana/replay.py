@@ -89,8 +89,9 @@ LEDGER = Row(
         lines(
             "Free admissions over time",
             "Groups that admission still allows. The number rises with every announced version, and falls "
-            "with every lease.",
+            "with every lease. While an operator has paused admission it is 0, and `paused` is 1.",
             Query(expr=largest("admission_free"), legend="free"),
+            Query(expr=largest("admission_paused"), legend="paused"),
             unit="short",
             low=0,
         ),

@@ -51,6 +51,9 @@ def replay(arguments, config, behaviours) -> int:
                 ledger = replay_pb2.Ledger(leased=inserted, inserted=inserted, filtered=filtered)
             return replay_pb2.GetStatsResponse(ledger=ledger)
 
+        def SetAdmission(self, request, context):
+            return replay_pb2.SetAdmissionResponse(changed="paused" in behaviours)
+
     calls: list[int] = []
 
     server = grpc.server(ThreadPoolExecutor(1))

@@ -434,6 +434,17 @@ def test_without_rollouts_the_addresses_for_them_are_printed(launcher: Launcher)
     assert "no rollouts are started here" in out
 
 
+def test_a_run_that_was_not_paused_says_nothing_of_it(finished: tuple[Launcher, str]) -> None:
+    assert "paused" not in finished[1]
+
+
+def test_a_run_that_was_stopped_while_it_was_paused_goes_on_and_says_so(launcher: Launcher) -> None:
+    status, out, err = launcher.run(FAKE="replay:paused")
+    assert status == 0, err
+    assert "the run was paused, and goes on" in out
+    assert err == ""
+
+
 def test_resume_without_a_run_is_an_error(launcher: Launcher) -> None:
     status, _, err = launcher.run("--resume")
 

@@ -18,6 +18,7 @@ from slipstream.learner.training.state import collect
 from slipstream.learner.training.step import TrainingStep
 from slipstream.records import (
     Activity,
+    Admission,
     Completion,
     Cursor,
     Evaluation,
@@ -225,6 +226,7 @@ class FakeReplay:
     def __init__(self, events: Events, *, batches: int) -> None:
         self._events = events
         self.left = batches
+        self.admission = Admission()
         self.away: set[str] = set()
         self.filtered: list[list[FilteredGroup]] = []
         """What each call of `take_filtered` returns; nothing afterwards."""
@@ -238,7 +240,7 @@ class FakeReplay:
             raise Unreachable(f"{call}: nobody there")
 
     async def activity(self) -> Activity:
-        return Activity(ledger=Ledger(inserted=3, buffered=1))
+        return Activity(ledger=Ledger(inserted=3, buffered=1), admission=self.admission)
 
     async def sample(self, version: int) -> list[Group]:
         self._answer("sample")

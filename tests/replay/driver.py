@@ -275,6 +275,13 @@ class Driver:
         response: pb.GetStatsResponse = await self.stub.GetStats(pb.GetStatsRequest())
         return response
 
+    async def set_admission(
+        self, *, paused: bool, by: str = "anna", reason: str = "maintenance"
+    ) -> pb.SetAdmissionResponse:
+        request = pb.SetAdmissionRequest(paused=paused, by=by, reason=reason)
+        response: pb.SetAdmissionResponse = await self.stub.SetAdmission(request)
+        return response
+
     async def ledger(self) -> Ledger:
         return replay_codec.ledger_from_proto((await self.stats()).ledger)
 

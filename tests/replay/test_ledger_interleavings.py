@@ -29,7 +29,7 @@ WORKER_MOVES = ("lease", "insert", "late insert", "bad insert", "return", "expir
 LEARNER_MOVES = ("sample", "ack", "release", "sample again", "late calls")
 MOVES = WORKER_MOVES + LEARNER_MOVES
 COMMON_MOVES = ("lease", "insert", "sample", "ack")
-RARE_MOVES = ("checkpoint", "crash", "evaluate")
+RARE_MOVES = ("checkpoint", "crash", "evaluate", "pause", "resume")
 PROMPTS = MadeUpPrompts(distinct=6)
 PLAIN = Shaping()
 SHAPED = Shaping(
@@ -72,6 +72,8 @@ class World:
     accepted: Counter[str] = field(default_factory=Counter)
     sizes: dict[str, int] = field(default_factory=dict)
     announcements: int = 0
+    paused: bool = False
+    """Whether this world has paused admission; another may have."""
 
     async def play(self, move: str, random_: random.Random) -> None:
         await self._moves()[move](random_)
@@ -92,11 +94,14 @@ class World:
             "checkpoint": self._checkpoint,
             "crash": self._crash,
             "evaluate": self._evaluate,
+            "pause": self._pause,
+            "resume": self._resume,
         }
 
     async def _lease(self, random_: random.Random) -> None:
         prompts = random_.randint(1, 4)
         slots = await self.curriculum.lease(asking(prompts, serving=self.version))
+        assert not self.paused or all(slot.purpose is Purpose.EVALUATION for slot in slots)
         for slot in slots:
             assert self.sizes.setdefault(slot.group_id, slot.size) == slot.size, "a group changed its size"
         self.held += slots
@@ -216,6 +221,17 @@ class World:
             request_id=f"request {random_.random()}",
         )
 
+    async def _pause(self, random_: random.Random) -> None:
+        await self._set_admission(paused=True)
+
+    async def _resume(self, random_: random.Random) -> None:
+        await self._set_admission(paused=False)
+
+    async def _set_admission(self, *, paused: bool) -> None:
+        admission, changed = await self.store.set_admission(paused=paused, by="anna", reason="")
+        assert (admission.paused, changed) == (paused, paused != self.paused)
+        self.paused = paused
+
     def check(self, stats: ReplayStats) -> None:
         """Check what has to hold at any moment."""
         ledger, limits = stats.ledger, limits_of(self.config)
@@ -225,7 +241,7 @@ class World:
         # After a crash the version is lower than the one under which the running leases were admitted.
         assert started <= (limits.pipeline_depth + self.newest + 1) * limits.groups_per_step, stats
         free = (limits.pipeline_depth + stats.version + 1) * limits.groups_per_step - started
-        assert stats.admission_free == max(0, free)
+        assert stats.admission_free == (0 if stats.admission.paused else max(0, free))
         if self.shaping.dynamic_sampling is None:
             assert not ledger.filtered.get("zero_variance")
             assert not ledger.skipped
@@ -238,7 +254,9 @@ class World:
     max_examples=25, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    moves=st.lists(st.sampled_from(MOVES + RARE_MOVES + 3 * COMMON_MOVES), min_size=40, max_size=150),
+    moves=st.lists(
+        st.sampled_from((*MOVES, *RARE_MOVES, "resume", *(3 * COMMON_MOVES))), min_size=40, max_size=150
+    ),
     depth=st.integers(0, 2),
     seed=st.integers(0, 2**32),
     shaping=st.sampled_from((PLAIN, SHAPED)),
@@ -255,6 +273,7 @@ def test_the_ledger_closes_after_every_single_move(
                 await world.play(move, random_)
                 stats = await world.store.stats()
                 world.check(stats)
+                assert stats.admission.paused == world.paused
                 assert stats.ledger.trained == len(world.trained_at)
             training = {i: size for i, size in world.sizes.items() if i.startswith("g")}
             dispatched = int((await scripts.read_fields(["counters"], "dispatched"))[0] or 0)
@@ -300,7 +319,7 @@ async def _work(worker: World, learner: World, random_: random.Random) -> None:
 
 
 async def _learn(learner: World, workers: list[World], random_: random.Random) -> None:
-    weights = (8, 6, 1, 1, 1, 0.5, 0.3, 0.3)
+    weights = (8, 6, 1, 1, 1, 0.5, 0.3, 0.3, 0.1, 0.5)
     for _ in range(500):
         await learner.play(random_.choices((*LEARNER_MOVES, *RARE_MOVES), weights)[0], random_)
 

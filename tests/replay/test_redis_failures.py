@@ -78,6 +78,7 @@ def test_a_full_redis_can_be_emptied(redis_server: RedisServer) -> None:
         await replay.announce(1)
         assert await replay.confirm(1) == 2
         assert await replay.attach(1) == (0, 0)
+        assert (await replay.set_admission(paused=True)).changed
         await asyncio.sleep(0.06)
         assert (await replay.store.expire()).expired == 1
 

@@ -109,6 +109,27 @@ def test_a_pod_that_ends_and_starts_again_has_the_same_ledger(tmp_path: Path, en
         assert "leased=3" in process.log
 
 
+def test_a_pod_that_is_killed_while_admission_is_paused_starts_again_paused(tmp_path: Path) -> None:
+    async def pause(address: str) -> pb.Admission:
+        async with calling(address) as stub:
+            request = pb.SetAdmissionRequest(paused=True, by="anna", reason="new disk")
+            return (await stub.SetAdmission(request)).admission
+
+    async def look(address: str) -> tuple[pb.Admission, int]:
+        async with calling(address) as stub:
+            leases = (await stub.LeasePrompts(_leasing(1))).leases
+            return (await stub.GetStats(pb.GetStatsRequest())).admission, len(leases)
+
+    with pod(tmp_path) as process:
+        before = asyncio.run(pause(process.address))
+        process.child.kill()
+        process.child.wait(10)
+    with pod(tmp_path) as process:
+        after, leases = asyncio.run(look(process.address))
+        assert (after.paused, after.by, after.reason) == (True, "anna", "new disk")
+        assert (after.since, leases) == (before.since, 0)
+
+
 def test_the_metrics_page_shows_the_ledger_and_overdue_leases_are_swept(tmp_path: Path) -> None:
     async def lease(address: str) -> None:
         async with calling(address) as stub:

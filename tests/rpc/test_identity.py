@@ -53,6 +53,21 @@ def test_only_the_learner_changes_the_version_and_only_an_actor_inserts_groups()
     assert CALLERS["/slipstream.v1.Fleet/Join"] == {"rollout"}
 
 
+def test_a_console_may_look_pause_and_save_and_call_nothing_else() -> None:
+    assert {method for method in CALLERS if may_call("console", method)} == {
+        "/slipstream.v1.Replay/GetStats",
+        "/slipstream.v1.Replay/GetActivity",
+        "/slipstream.v1.Replay/ListRollouts",
+        "/slipstream.v1.Replay/SetAdmission",
+        "/slipstream.v1.Fleet/GetPolicy",
+        "/slipstream.v1.Fleet/SaveCheckpoint",
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch",
+    }
+    for method in ("Replay/SetAdmission", "Fleet/SaveCheckpoint"):
+        assert CALLERS[f"/slipstream.v1.{method}"] == {"console"}
+
+
 def test_the_role_is_the_last_part_of_the_only_uri() -> None:
     assert [role_of([f"spiffe://d.e/{role}"], trust_domain="d.e") for role in ROLES] == list(ROLES)
 

@@ -12,6 +12,7 @@
     slipstream probe replay|verifier|teacher|learner|circle --config FILE ... [--deadline SECONDS]
     slipstream probe send-weights --config FILE ... [--mib N] [--rounds N] [--cpu] [--deadline SECONDS]
     slipstream probe receive-weights TICKET
+    slipstream control pause|resume|checkpoint [RUN_DIR] [--reason TEXT] [--wait SECONDS]
     slipstream doctor
     slipstream samples [RUN_DIR] [--step N] [--group NAME [--member N]] [--text TEXT] [--json] ...
     slipstream console [RUN_DIR] [--port PORT] [--host HOST --token-file FILE]
@@ -35,6 +36,7 @@ from slipstream.cli.clusters.cluster import add_cluster
 from slipstream.cli.clusters.probe import add_probe
 from slipstream.cli.completion import answer_shell
 from slipstream.cli.console import add_console
+from slipstream.cli.control import add_control
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError, UsageError
 from slipstream.cli.lab import add_lab
@@ -201,6 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--dtype", choices=("float32", "bfloat16"), help=dtype)
     add_cluster(commands)
     add_probe(commands)
+    add_control(commands)
     add_doctor(commands)
     add_lab(commands)
     add_console(commands)

@@ -84,6 +84,7 @@ async def main(pod: Pod) -> None:
             config, run_dir, version=version, decode=decode_group, log=pod.log
         ) as samples:
             loop = make_loop(service, loaded, lockstep, publisher, samples=samples, teacher=teacher)
+            service.fleet.saves.serve(loop.save)
             await service.begin(version, loaded.cursor)
             background = (catch_up(publisher, service.fleet, service.weights), lockstep.beat())
             await train(loop, background, pod.stop, stay=config.learner.stay)

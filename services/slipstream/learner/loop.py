@@ -4,7 +4,8 @@
     │     ▲ prefetched, with the teacher's logprobs, while training            │
     └──────────────────────────────────────────────────────────────────────────┘
 
-It waits for a full batch (bounded by learner.sample_timeout_seconds; unblocked by inserts), with a teacher
+It waits for a full batch (bounded by learner.sample_timeout_seconds, without the time in which an operator
+has paused admission; unblocked by inserts), with a teacher
 for its logprobs of the batch (bounded by teacher.patience_seconds), and for the publication of the version,
 or of the version before with weights.overlap (bounded by weights.timeout_seconds). torch runs in a thread,
 gRPC in the event loop.
@@ -29,6 +30,7 @@ from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
+from slipstream.learner.save_requests import SteadyWeights
 from slipstream.learner.saving import Saver
 from slipstream.learner.starvation import SampleDeadline, StarvationReport, Starved
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
@@ -95,6 +97,7 @@ class Loop:
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share
+        self._weights = SteadyWeights()
         self._settled = True  # False between a step and its ack, when the weights are newer than `version`
         self.version = version
         metrics.set("trained_version", version)
@@ -111,6 +114,16 @@ class Loop:
             if not stop.is_set() or self._saver.durable != self.version:
                 raise
             self._log.warning("stopped without replay", step=self.version, error=str(error))
+
+    async def save(self) -> int:
+        """Write a checkpoint between two steps, at once while no step runs; return its version when durable.
+
+        Errors: NotSaved, RankLost.
+        """
+        async with self._weights.unchanged():
+            version = self.version
+            await self._saver.begin(version, self._cursor, self._unvaried_share)
+        return await self._saver.durable_since(version)
 
     async def _run(self, stop: asyncio.Event) -> None:
         if self.version == 0 and not stop.is_set():
@@ -175,13 +188,14 @@ class Loop:
         if groups is None:
             return
         sampled = time.monotonic()
-        try:
-            result, filtered = await both(self._train(groups, stop), self._take_filtered())
-        except Abandoned:
-            await self._replay.release(groups)
-            return
-        trained = time.monotonic()
-        generated, published = await self._settle_step(groups)
+        async with self._weights.changing():
+            try:
+                result, filtered = await both(self._train(groups, stop), self._take_filtered())
+            except Abandoned:
+                await self._replay.release(groups)
+                return
+            trained = time.monotonic()
+            generated, published = await self._settle_step(groups)
         ended = time.monotonic()
         self._clock.idle += sampled - began
         timing = Timing(
@@ -231,13 +245,19 @@ class Loop:
         Errors: Starved, and those of a publication in the background.
         """
         seconds = self._deadline.seconds
-        starvation = StarvationReport(self._replay, self._log)
+        starvation = StarvationReport(
+            self._replay, self._log, say=lambda text: self._report.event("progress", text=text)
+        )
+
+        async def sampled(left: float) -> None:
+            await self._prefetch.sampled(self.version, stop, patience_seconds=left)
+
         self._metrics.set("learner_waiting", 1)
         try:
             async with beside(starvation.watch()):
                 with self._metrics.waiting("batch"):
-                    sampling = self._prefetch.sampled(self.version, stop, patience_seconds=seconds)
-                    await self._publishing.race_with_publication(sampling)
+                    waiting = starvation.outlast_pauses(sampled, seconds)
+                    await self._publishing.race_with_publication(waiting)
         except TimeoutError as error:
             raise Starved(
                 f"no batch of {self._config.learner.groups_per_step} groups within {seconds:g} s "

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+import grpc
 import torch
 
 from slipstream.config import CheckpointConfig
@@ -17,7 +18,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.training.state import collect
 from slipstream.records import Cursor
-from slipstream.rpc.errors import Unreachable
+from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -27,6 +28,12 @@ ASSUMED_BYTES_PER_SECOND: Final = 100e6
 WRITTEN_SHARE: Final = 0.5
 """Share of the grace period that writing may take; the rest is for the running step and a busy volume."""
 MOMENTS: Final = 2
+
+
+class NotSaved(SlipstreamError):
+    """A requested checkpoint was not written; the message has the reason."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class Saver:
@@ -55,6 +62,8 @@ class Saver:
         self._fingerprint = model_fingerprint
         self._metrics = metrics
         self._log = log
+        self._turn = asyncio.Lock()
+        self._failure = ""
         self._writing: BackgroundTask[None] | None = None
         self._begun: int | None = None
         self._started = 0.0
@@ -69,9 +78,33 @@ class Saver:
 
     async def begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
         """Begin to write the state at `version` in the background. Errors: RankLost."""
-        if version in (self.durable, self._begun):
-            return
+        async with self._turn:
+            if version not in (self.durable, self._begun):
+                await self._settle()
+                await self._begin(version, cursor, unvaried_share)
+
+    async def settle(self) -> None:
+        """Wait until the current checkpoint is written. Errors: RankLost."""
+        async with self._turn:
+            await self._settle()
+
+    async def save(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
+        """Write the checkpoint of `version`, and wait for it. Errors: RankLost."""
+        await self.begin(version, cursor, unvaried_share)
         await self.settle()
+
+    async def durable_since(self, version: int) -> int:
+        """Wait for a checkpoint that was begun at `version`; return the newest durable version.
+
+        Errors: NotSaved with the reason, RankLost.
+        """
+        await self.settle()
+        if self.durable is None or self.durable < version:
+            stays = "there is none yet" if self.durable is None else f"that of step {self.durable} stays"
+            raise NotSaved(f"the checkpoint of step {version} was not written: {self._failure}; {stays}")
+        return self.durable
+
+    async def _begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
         memory = self._lockstep.training.memory.to_dict()
         state = State(
             version=version,
@@ -90,17 +123,11 @@ class Saver:
         self._started = time.monotonic()
         self._writing = BackgroundTask.begin(self._finish(version), "checkpoint", self._log, step=version)
 
-    async def settle(self) -> None:
-        """Wait until the current checkpoint is written. Errors: RankLost."""
+    async def _settle(self) -> None:
         writing, self._writing = self._writing, None
         if writing is not None:
             await writing.settle()
         self._begun = None
-
-    async def save(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
-        """Write the checkpoint of `version`, and wait for it. Errors: RankLost."""
-        await self.begin(version, cursor, unvaried_share)
-        await self.settle()
 
     async def _finish(self, version: int) -> None:
         try:
@@ -130,6 +157,7 @@ class Saver:
             self._log.warning("raise the grace period (chart: learner.stopSeconds)", reason=reason)
 
     def _count_failure(self, version: int, error: OSError) -> None:
+        self._begun, self._failure = None, str(error)  # a request may try the version again
         self._metrics.count("checkpoint_failures_total")
         self._log.error("checkpoint not written; the last one stays", step=version, error=str(error))
 

@@ -1,20 +1,22 @@
 """The wait for a batch: its deadline, and why none comes, by the ledger and the state of actors and rollouts.
 
-The wire format calls actors and rollouts workers.
+The time for which an operator has paused admission does not count towards the deadline. The wire format calls
+actors and rollouts workers.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import grpc
 
 from slipstream.config.sections.learner import LearnerConfig
 from slipstream.config.sections.rollout import RolloutConfig
-from slipstream.records import Activity, Ledger, WorkerActivity, WorkerKind
+from slipstream.records import Activity, Admission, Ledger, WorkerActivity, WorkerKind
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 
+T = TypeVar("T")
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 60.0
 SILENT_SECONDS = 30.0
@@ -60,24 +62,65 @@ class Observed(Protocol):
 class StarvationReport:
     """Watches one wait for a batch, and explains why none came."""
 
-    def __init__(self, replay: Observed, log: Log) -> None:
+    def __init__(self, replay: Observed, log: Log, *, say: Callable[[str], None]) -> None:
+        """`say` shows a line to the user of the run."""
         self._replay = replay
         self._log = log
+        self._say = say
         self._before: Ledger | None = None
+        self._paused = False
 
     async def watch(self) -> None:
-        """Log once a minute, until cancelled, why no batch came yet."""
+        """Log until cancelled: a pause of admission and its end, and once a minute why no batch came yet."""
         await asyncio.sleep(LOOK_SECONDS)
-        began = await self._look()
-        self._before = began.ledger if began else None
+        now = await self._look()
+        self._before = now.ledger if now else None
+        self._note_pause(now)
         while True:
-            await asyncio.sleep(TELL_SECONDS)
-            self._log.warning("no batch yet", why=await self.explain())
+            await asyncio.sleep(LOOK_SECONDS if self._paused else TELL_SECONDS)
+            before, now = self._paused, await self._look()
+            self._note_pause(now)
+            if not before and not self._paused:
+                self._log.warning("no batch yet", why=self._explanation(now))
 
     async def explain(self) -> str:
         """Describe what happened since the wait began."""
+        return self._explanation(await self._look())
+
+    async def outlast_pauses(self, wait: Callable[[float], Awaitable[T]], seconds: float) -> T:
+        """Return the result of `wait`, which gets its deadline in seconds and raises TimeoutError after it.
+
+        The deadline runs anew from the end of a pause of admission. Errors: TimeoutError, those of `wait`.
+        """
+        left = seconds
+        while True:
+            try:
+                return await wait(left)
+            except TimeoutError:
+                left = await self._seconds_left(seconds)
+                if left <= 0:
+                    raise
+
+    async def _seconds_left(self, seconds: float) -> float:
+        """Return what is left of a deadline of so many seconds that has passed, as pauses do not count."""
         now = await self._look()
+        if now is None:
+            return 0.0
+        if now.admission.paused:
+            return seconds
+        return 0.0 if now.admission.seconds is None else seconds - now.admission.seconds
+
+    def _explanation(self, now: Activity | None) -> str:
         return "replay does not answer" if now is None else describe(self._before, now)
+
+    def _note_pause(self, now: Activity | None) -> None:
+        """Log the begin or the end of a pause, and show it to the user."""
+        if now is None or now.admission.paused == self._paused:
+            return
+        self._paused, state = now.admission.paused, now.admission
+        what = "paused" if state.paused else "resumed"
+        self._log.info(what, by=state.by, reason=state.reason)
+        self._say(_change(state))
 
     async def _look(self) -> Activity | None:
         try:
@@ -93,12 +136,19 @@ def describe(before: Ledger | None, now: Activity) -> str:
             _groups(before, now.ledger),
             *_withheld(before, now),
             f"{now.ledger.buffered} groups are buffered",
+            *([_change(now.admission)] if now.admission.paused else []),
             _leases(now),
             _workers(WorkerKind.ROLLOUT, now),
             _workers(WorkerKind.ACTOR, now),
             *_missing(now),
         ]
     )
+
+
+def _change(admission: Admission) -> str:
+    """Describe the last change of admission: "paused by anna: new disk"."""
+    reason = f": {admission.reason}" if admission.reason else ""
+    return f"{'paused' if admission.paused else 'resumed'} by {admission.by}{reason}"
 
 
 def _missing(now: Activity) -> list[str]:

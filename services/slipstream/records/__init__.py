@@ -1,6 +1,7 @@
 """The frozen values that pods exchange: prompts, completions, groups, counters."""
 
 from slipstream.records.activity import Activity, WorkerActivity, WorkerKind
+from slipstream.records.admission import NEVER_PAUSED, Admission
 from slipstream.records.characters import has_surrogates, without_surrogates
 from slipstream.records.completion import Completion, FinishReason, Segment, TurnEnd, VersionSpan
 from slipstream.records.evaluation import Evaluation, Generated, SourceAccuracy
@@ -14,9 +15,11 @@ from slipstream.records.routed_experts import RoutedExperts, RoutingMismatch
 from slipstream.records.turn import Chunk, Sampling, Turn, chunk_since, chunk_until, joined, turn_of
 
 __all__ = [
+    "NEVER_PAUSED",
     "NO_VERSION",
     "START",
     "Activity",
+    "Admission",
     "ChatMessage",
     "Chunk",
     "Completion",

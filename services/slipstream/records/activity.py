@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from slipstream.records.admission import NEVER_PAUSED, Admission
 from slipstream.records.ledger import Ledger
 
 
@@ -34,6 +35,7 @@ class Activity:
 
     ledger: Ledger = field(default_factory=Ledger)
     admission_free: int = 0
+    admission: Admission = NEVER_PAUSED
     workers: tuple[WorkerActivity, ...] = ()
     oldest_lease_seconds: float = 0.0
     oldest_lease_worker: str = ""

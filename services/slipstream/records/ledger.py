@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slipstream.records.admission import NEVER_PAUSED, Admission
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
@@ -64,3 +66,4 @@ class ReplayStats:
     version: int
     admission_free: int
     kept: int
+    admission: Admission = NEVER_PAUSED

@@ -8,6 +8,7 @@ from slipstream.rpc.errors import InvalidRequest
 
 LONGEST_WAIT_SECONDS = 3600.0
 LONGEST_FAILURE = 500  # characters; a longer text is cut
+LONGEST_REASON = 500
 FAULT = re.compile(r"[a-z][a-z0-9_]{0,39}")
 GROUP_ID = re.compile(r"g\d{9,}|e\d{9,}-\d{9,}")
 

@@ -31,6 +31,7 @@ SCRIPTS = (
     "announce",
     "confirm",
     "attach",
+    "set_admission",
     "start_evaluation",
     "stats",
     "activity",

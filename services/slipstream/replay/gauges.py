@@ -80,6 +80,7 @@ def show(stats: ReplayStats, metrics: Metrics) -> None:
     metrics.set("ledger_tokens", ledger.tokens_trained, state="trained")
     metrics.set("ledger_residual", ledger.residual)
     metrics.set("admission_free", stats.admission_free)
+    metrics.set("admission_paused", float(stats.admission.paused))
     metrics.set("announced_version", stats.version)
 
 

@@ -12,6 +12,7 @@ from slipstream.prompts import PromptSource
 from slipstream.records import HandOut, InsertOutcome, Lease, Purpose
 from slipstream.replay.checks import (
     LONGEST_FAILURE,
+    LONGEST_REASON,
     check_at_least,
     check_fault,
     check_group_ids,
@@ -253,6 +254,16 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             by_source=replay_codec.accuracies_to_proto(evaluation.by_source),
         )
 
+    async def SetAdmission(self, request: pb.SetAdmissionRequest, context: Any) -> pb.SetAdmissionResponse:
+        """Pause admission, or end the pause."""
+        check_named(by=request.by)
+        by, reason = request.by[:LONGEST_REASON], request.reason[:LONGEST_REASON]
+        admission, changed = await self._store.set_admission(paused=request.paused, by=by, reason=reason)
+        if changed:
+            what = "admission paused" if request.paused else "admission resumed"
+            self._with.log.info(what, by=by, reason=reason)
+        return pb.SetAdmissionResponse(admission=replay_codec.admission_to_proto(admission), changed=changed)
+
     async def GetStats(self, request: pb.GetStatsRequest, context: Any) -> pb.GetStatsResponse:
         """Return the current ledger."""
         stats = await self._store.stats()
@@ -262,6 +273,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             admission_free=stats.admission_free,
             residual=stats.ledger.residual,
             kept=stats.kept,
+            admission=replay_codec.admission_to_proto(stats.admission),
         )
 
     async def GetActivity(self, request: pb.GetActivityRequest, context: Any) -> pb.GetActivityResponse:

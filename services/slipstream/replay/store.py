@@ -11,8 +11,10 @@ from typing import Any
 from slipstream.algorithms.shaping import has_variance
 from slipstream.algorithms.spec import DynamicSampling
 from slipstream.records import (
+    NEVER_PAUSED,
     START,
     Activity,
+    Admission,
     Cursor,
     Generated,
     HandOut,
@@ -121,6 +123,7 @@ class ReplayStore:
         return Activity(
             ledger=stats.ledger,
             admission_free=stats.admission_free,
+            admission=stats.admission,
             workers=tuple(sorted((_worker(json.loads(text)) for text in workers), key=lambda w: w.worker_id)),
             oldest_lease_seconds=oldest / 1000,
             oldest_lease_worker=holder.decode(),
@@ -258,7 +261,7 @@ class ReplayStore:
 
     async def stats(self) -> ReplayStats:
         """Return the ledger and the state of admission, read in one atomic script."""
-        flat, sizes, free = await self._scripts.call(
+        flat, sizes, free, admission = await self._scripts.call(
             "stats", self._limits.pipeline_depth, self._limits.groups_per_step
         )
         counters = {k.decode(): int(v) for k, v in zip(flat[::2], flat[1::2], strict=True)}
@@ -274,7 +277,21 @@ class ReplayStore:
             in_flight=in_flight,
             retrained=retrained,
         )
-        return ReplayStats(ledger=ledger, version=counters.get("version", 0), admission_free=free, kept=kept)
+        return ReplayStats(
+            ledger=ledger,
+            version=counters.get("version", 0),
+            admission_free=free,
+            kept=kept,
+            admission=_admission(admission),
+        )
+
+    async def set_admission(self, *, paused: bool, by: str, reason: str) -> tuple[Admission, bool]:
+        """Pause admission, or end the pause. Return the state, and whether the call has changed it.
+
+        Running leases go on. The state is that of all replicas, and outlives them.
+        """
+        changed, state = await self._scripts.call("set_admission", int(paused), by, reason)
+        return _admission(state), bool(changed)
 
     async def redis_health(self) -> RedisHealth:
         """Return how full and how durable Redis is. Errors: Unreachable."""
@@ -307,6 +324,19 @@ def inserted_from(answer: Sequence[bytes]) -> Inserted:
     """Return the result of an insert script as a value."""
     outcome, reason, detail = (part.decode() for part in answer)
     return Inserted(outcome=InsertOutcome(outcome), reason=reason, detail=detail)
+
+
+def _admission(state: Sequence[Any]) -> Admission:
+    paused, at, by, reason, now = state
+    if at is None:
+        return NEVER_PAUSED
+    return Admission(
+        paused=paused == b"1",
+        seconds=(now - int(at)) / 1000,
+        since=int(at) / 1000,
+        by=by.decode(),
+        reason=reason.decode(),
+    )
 
 
 def _retired(row: list[Any]) -> Retired:

@@ -8,7 +8,6 @@ Exit status: 0 after SIGTERM, SIGINT or a finished job; 2 for a wrong configurat
 import argparse
 import asyncio
 import gc
-import json
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ from slipstream.hub.model import with_local_model
 from slipstream.hub.revisions import unpinned
 from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.rpc.errors import SlipstreamError, Stuck
+from slipstream.rpc.ready_file import ReadyFile
 from slipstream.rpc.security.startup import check_certificate, secure_log
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.health import Health
@@ -72,10 +72,8 @@ class Pod:
         self.health.start()
         self.log.info("ready", address=address, metrics_port=self.metrics_port)
         if self.ready_file is not None:
-            state = {"address": address, "metrics_port": self.metrics_port, "pid": os.getpid()}
-            partial = self.ready_file.with_suffix(".partial")
-            partial.write_text(json.dumps(state), encoding="utf-8")
-            partial.rename(self.ready_file)
+            ready = ReadyFile(address=address, metrics_port=self.metrics_port, pid=os.getpid())
+            ready.write(self.ready_file)
 
 
 def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[str] | None = None) -> int:

@@ -78,11 +78,34 @@ def ledger_from_proto(message: pb.Ledger) -> t.Ledger:
     return t.Ledger(**{**values, **by_reason})
 
 
+def admission_to_proto(admission: t.Admission) -> pb.Admission:
+    """Admission → message."""
+    return pb.Admission(
+        paused=admission.paused,
+        seconds=admission.seconds,
+        since=admission.since,
+        by=admission.by,
+        reason=admission.reason,
+    )
+
+
+def admission_from_proto(message: pb.Admission) -> t.Admission:
+    """Message → Admission; an unset message is that of an admission that nobody has paused."""
+    return t.Admission(
+        paused=message.paused,
+        seconds=message.seconds if message.HasField("seconds") else None,
+        since=message.since if message.HasField("since") else None,
+        by=message.by,
+        reason=message.reason,
+    )
+
+
 def activity_to_proto(activity: t.Activity) -> pb.GetActivityResponse:
     """Activity → message."""
     return pb.GetActivityResponse(
         ledger=ledger_to_proto(activity.ledger),
         admission_free=activity.admission_free,
+        admission=admission_to_proto(activity.admission),
         workers=[
             pb.WorkerActivity(
                 worker_id=worker.worker_id,
@@ -115,6 +138,7 @@ def activity_from_proto(message: pb.GetActivityResponse) -> t.Activity:
     return t.Activity(
         ledger=ledger_from_proto(message.ledger),
         admission_free=message.admission_free,
+        admission=admission_from_proto(message.admission),
         workers=tuple(workers),
         oldest_lease_seconds=message.oldest_lease_seconds,
         oldest_lease_worker=message.oldest_lease_worker,

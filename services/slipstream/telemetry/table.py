@@ -345,6 +345,7 @@ TABLE: dict[str, Metric] = {
     "ledger_residual": Metric(kind="gauge", help="Unaccounted groups of the ledger; not 0 means a bug."),
     "ledger_tokens": Metric(kind="gauge", help="Tokens in the ledger, by state.", labels=("state",)),
     "admission_free": Metric(kind="gauge", help="Groups that may be started at the announced version."),
+    "admission_paused": Metric(kind="gauge", help="1 while an operator has paused admission."),
     "announced_version": Metric(kind="gauge", help="Policy version last announced to replay."),
     "redis_up": Metric(kind="gauge", help="1 while Redis answers this replica of replay."),
     "redis_memory_bytes": Metric(

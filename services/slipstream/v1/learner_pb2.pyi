@@ -189,6 +189,16 @@ class GetPolicyResponse(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[FleetMember]
     def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[FleetMember, _Mapping]]] = ...) -> None: ...
 
+class SaveCheckpointRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SaveCheckpointResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
 class RankCommand(_message.Message):
     __slots__ = ("train", "snapshot", "save", "settle", "finish")
     TRAIN_FIELD_NUMBER: _ClassVar[int]

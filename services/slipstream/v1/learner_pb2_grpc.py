@@ -45,6 +45,11 @@ class FleetStub(object):
                 request_serializer=slipstream_dot_v1_dot_learner__pb2.GetPolicyRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_learner__pb2.GetPolicyResponse.FromString,
                 _registered_method=True)
+        self.SaveCheckpoint = channel.unary_unary(
+                '/slipstream.v1.Fleet/SaveCheckpoint',
+                request_serializer=slipstream_dot_v1_dot_learner__pb2.SaveCheckpointRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_learner__pb2.SaveCheckpointResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServicer(object):
@@ -65,6 +70,17 @@ class FleetServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SaveCheckpoint(self, request, context):
+        """Console: write a checkpoint after the running step, or at once while the
+        learner waits for a batch. Answers when it is durable. Idempotent: calls at the
+        same time share a checkpoint, and a version that has one gets no other. The
+        checkpoint is written also if the caller does not wait for the answer. Fails
+        with FAILED_PRECONDITION and the reason if it could not be written.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +93,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.GetPolicy,
                     request_deserializer=slipstream_dot_v1_dot_learner__pb2.GetPolicyRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_learner__pb2.GetPolicyResponse.SerializeToString,
+            ),
+            'SaveCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveCheckpoint,
+                    request_deserializer=slipstream_dot_v1_dot_learner__pb2.SaveCheckpointRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_learner__pb2.SaveCheckpointResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +155,33 @@ class Fleet(object):
             '/slipstream.v1.Fleet/GetPolicy',
             slipstream_dot_v1_dot_learner__pb2.GetPolicyRequest.SerializeToString,
             slipstream_dot_v1_dot_learner__pb2.GetPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Fleet/SaveCheckpoint',
+            slipstream_dot_v1_dot_learner__pb2.SaveCheckpointRequest.SerializeToString,
+            slipstream_dot_v1_dot_learner__pb2.SaveCheckpointResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -489,23 +489,57 @@ class Ledger(_message.Message):
     retired: _containers.ScalarMap[str, int]
     def __init__(self, leased: _Optional[int] = ..., inserted: _Optional[int] = ..., returned: _Optional[int] = ..., expired: _Optional[int] = ..., running: _Optional[int] = ..., trained: _Optional[int] = ..., filtered: _Optional[_Mapping[str, int]] = ..., dropped: _Optional[_Mapping[str, int]] = ..., buffered: _Optional[int] = ..., in_flight: _Optional[int] = ..., tokens_inserted: _Optional[int] = ..., tokens_trained: _Optional[int] = ..., fenced: _Optional[int] = ..., duplicates: _Optional[int] = ..., withheld: _Optional[int] = ..., skipped: _Optional[_Mapping[str, int]] = ..., refills_exhausted: _Optional[int] = ..., retrained: _Optional[int] = ..., retired: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
+class Admission(_message.Message):
+    __slots__ = ("paused", "seconds", "since", "by", "reason")
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    paused: bool
+    seconds: float
+    since: float
+    by: str
+    reason: str
+    def __init__(self, paused: bool = ..., seconds: _Optional[float] = ..., since: _Optional[float] = ..., by: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SetAdmissionRequest(_message.Message):
+    __slots__ = ("paused", "reason", "by")
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    paused: bool
+    reason: str
+    by: str
+    def __init__(self, paused: bool = ..., reason: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
+
+class SetAdmissionResponse(_message.Message):
+    __slots__ = ("admission", "changed")
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    admission: Admission
+    changed: bool
+    def __init__(self, admission: _Optional[_Union[Admission, _Mapping]] = ..., changed: bool = ...) -> None: ...
+
 class GetStatsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetStatsResponse(_message.Message):
-    __slots__ = ("ledger", "version", "admission_free", "residual", "kept")
+    __slots__ = ("ledger", "version", "admission_free", "residual", "kept", "admission")
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADMISSION_FREE_FIELD_NUMBER: _ClassVar[int]
     RESIDUAL_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
     ledger: Ledger
     version: int
     admission_free: int
     residual: int
     kept: int
-    def __init__(self, ledger: _Optional[_Union[Ledger, _Mapping]] = ..., version: _Optional[int] = ..., admission_free: _Optional[int] = ..., residual: _Optional[int] = ..., kept: _Optional[int] = ...) -> None: ...
+    admission: Admission
+    def __init__(self, ledger: _Optional[_Union[Ledger, _Mapping]] = ..., version: _Optional[int] = ..., admission_free: _Optional[int] = ..., residual: _Optional[int] = ..., kept: _Optional[int] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ...) -> None: ...
 
 class GetActivityRequest(_message.Message):
     __slots__ = ()
@@ -528,15 +562,17 @@ class WorkerActivity(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ..., leases: _Optional[int] = ..., scoring_failure: _Optional[str] = ..., kind: _Optional[_Union[WorkerKind, str]] = ...) -> None: ...
 
 class GetActivityResponse(_message.Message):
-    __slots__ = ("ledger", "admission_free", "workers", "oldest_lease_seconds", "oldest_lease_worker")
+    __slots__ = ("ledger", "admission_free", "workers", "oldest_lease_seconds", "oldest_lease_worker", "admission")
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     ADMISSION_FREE_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_LEASE_WORKER_FIELD_NUMBER: _ClassVar[int]
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
     ledger: Ledger
     admission_free: int
     workers: _containers.RepeatedCompositeFieldContainer[WorkerActivity]
     oldest_lease_seconds: float
     oldest_lease_worker: str
-    def __init__(self, ledger: _Optional[_Union[Ledger, _Mapping]] = ..., admission_free: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerActivity, _Mapping]]] = ..., oldest_lease_seconds: _Optional[float] = ..., oldest_lease_worker: _Optional[str] = ...) -> None: ...
+    admission: Admission
+    def __init__(self, ledger: _Optional[_Union[Ledger, _Mapping]] = ..., admission_free: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerActivity, _Mapping]]] = ..., oldest_lease_seconds: _Optional[float] = ..., oldest_lease_worker: _Optional[str] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ...) -> None: ...

@@ -117,6 +117,11 @@ class ReplayStub(object):
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.GetEvaluationRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_replay__pb2.GetEvaluationResponse.FromString,
                 _registered_method=True)
+        self.SetAdmission = channel.unary_unary(
+                '/slipstream.v1.Replay/SetAdmission',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.SetAdmissionRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.SetAdmissionResponse.FromString,
+                _registered_method=True)
         self.GetStats = channel.unary_unary(
                 '/slipstream.v1.Replay/GetStats',
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.GetStatsRequest.SerializeToString,
@@ -137,7 +142,8 @@ class ReplayServicer(object):
 
     def LeasePrompts(self, request, context):
         """Actor: lease prompts. Waits up to `wait_seconds` for admission; an empty
-        response means that no group was admitted in that time.
+        response means that no group was admitted in that time. While admission is
+        paused, only prompts of evaluations are leased.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,6 +267,14 @@ class ReplayServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetAdmission(self, request, context):
+        """Console: pause admission, or end the pause. Idempotent: a call that asks for
+        the present state changes nothing, and the pause keeps its time and its name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStats(self, request, context):
         """Probe and console: the ledger and the admission state, read atomically.
         """
@@ -357,6 +371,11 @@ def add_ReplayServicer_to_server(servicer, server):
                     servicer.GetEvaluation,
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.GetEvaluationRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_replay__pb2.GetEvaluationResponse.SerializeToString,
+            ),
+            'SetAdmission': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetAdmission,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.SetAdmissionRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.SetAdmissionResponse.SerializeToString,
             ),
             'GetStats': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStats,
@@ -804,6 +823,33 @@ class Replay(object):
             '/slipstream.v1.Replay/GetEvaluation',
             slipstream_dot_v1_dot_replay__pb2.GetEvaluationRequest.SerializeToString,
             slipstream_dot_v1_dot_replay__pb2.GetEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetAdmission(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Replay/SetAdmission',
+            slipstream_dot_v1_dot_replay__pb2.SetAdmissionRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.SetAdmissionResponse.FromString,
             options,
             channel_credentials,
             insecure,

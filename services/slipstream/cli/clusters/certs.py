@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TRUST_DOMAIN = "slipstream"
 CONSOLE = "console"
-"""The role of programs that score over HTTP; no pod has it, so a release needs no Secret for it."""
+"""The role of consoles, and of programs that score over HTTP. No pod has it, and no Secret is needed."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 NAME = re.compile(rf"(?=.{{1,253}}$)(\*\.)?({LABEL}\.)*(?![0-9]+$){LABEL}")

@@ -13,7 +13,7 @@ VERBOSITY = "GRPC_VERBOSITY"
 
 async def read_ledger(address: str, config: RpcConfig) -> Ledger | None:
     """Return replay's ledger; None if replay does not answer in time."""
-    with _grpc_logs_errors_only():
+    with grpc_logs_errors_only():
         import grpc
 
         from slipstream.rpc.channel import open_channel
@@ -30,7 +30,7 @@ async def read_ledger(address: str, config: RpcConfig) -> Ledger | None:
 
 
 @contextmanager
-def _grpc_logs_errors_only() -> Iterator[None]:
+def grpc_logs_errors_only() -> Iterator[None]:
     """Set gRPC's verbosity to errors: otherwise it logs a warning when replay closes its connection.
 
     gRPC reads the variable once. It is unset again, because child processes log more.

@@ -1,7 +1,6 @@
 """One child process of a run: its own session, its log, its ready file, its end."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from slipstream.cli.launch.first_error import first_error
+from slipstream.rpc.ready_file import ReadyFile
 
 READY_POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.2
@@ -50,7 +50,7 @@ class Process:
         end = asyncio.create_task(self.ended())
         try:
             async with asyncio.timeout(seconds):
-                while (address := _read_address(file)) is None:
+                while (ready := ReadyFile.read(file)) is None:
                     if end.done():
                         raise PodFailed(f"{self.name} {ended_how(end.result())} before it was ready", self)
                     await asyncio.wait([end], timeout=READY_POLL_SECONDS)
@@ -58,7 +58,7 @@ class Process:
             raise PodFailed(f"{self.name} was not ready after {seconds:g} s", self) from error
         finally:
             end.cancel()
-        return address
+        return ready.address
 
     def ask_to_stop(self) -> None:
         """SIGTERM to the process itself: it finishes or hands back, then exits."""
@@ -146,13 +146,6 @@ async def _death(pid: int) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-
-
-def _read_address(ready_file: Path) -> str | None:
-    """The address in a ready file, which appears whole, by a rename."""
-    if not ready_file.exists():
-        return None
-    return str(json.loads(ready_file.read_text(encoding="utf-8"))["address"])
 
 
 def _spawn(

@@ -59,6 +59,10 @@ class RunDirectory:
         """Return the file that a pod writes its address to."""
         return self.path / "pods" / f"{pod}.json"
 
+    def checkpoint(self, step: int) -> Path:
+        """Return the folder of the checkpoint of a step."""
+        return self.path / "checkpoints" / f"step_{step:08d}"
+
     @property
     def last_checkpoint(self) -> int | None:
         """Step of the newest complete checkpoint; a round of a stage that samples first counts as a step."""
@@ -89,6 +93,18 @@ class RunLock:
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self._stream = (directory.path / "launcher.lock").open("ab")
+
+    @classmethod
+    def is_held(cls, directory: RunDirectory) -> bool:
+        """Return whether a launcher holds the lock of a run."""
+        lock = cls(directory)
+        try:
+            fcntl.flock(lock._stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            lock._stream.close()
+        return False
 
     def __enter__(self) -> Self:
         try:

@@ -17,7 +17,7 @@ from slipstream.cli.errors import RunFailed
 from slipstream.cli.launch.display import Display
 from slipstream.cli.launch.history import History, Tail
 from slipstream.cli.launch.interrupt import Interrupt
-from slipstream.cli.launch.ledger import read_ledger
+from slipstream.cli.launch.ledger import grpc_logs_errors_only, read_ledger
 from slipstream.cli.launch.pods import LEARNER, REPLAY, PodSpec, address_environment
 from slipstream.cli.launch.process import PodFailed, Process, ended_how
 from slipstream.cli.launch.run_directory import RunDirectory
@@ -79,16 +79,31 @@ class Session:
         return summary
 
     async def _train(self, interrupt: Interrupt) -> PodFailed | None:
-        watcher = asyncio.create_task(self._watch())
+        watcher, opener = asyncio.create_task(self._watch()), asyncio.create_task(self._end_pause())
         watcher.add_done_callback(self._say_if_blind)
         try:
             await self._supervisor.run(interrupt.requested)
         except PodFailed as failure:
             return failure
         finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
+            for task in (watcher, opener):
+                task.cancel()
+            await asyncio.gather(watcher, opener, return_exceptions=True)
         return None
+
+    async def _end_pause(self) -> None:
+        """End the pause that an earlier life of the run may have left: who starts a run wants it to train."""
+        address = await self._supervisor.address_of(REPLAY)
+        with grpc_logs_errors_only():
+            from slipstream.rpc.control import ControlFailed, set_admission
+
+        try:
+            change = await set_admission(address, self._config.rpc, paused=False, by="slipstream run")
+        except ControlFailed as error:
+            self._display.say(f"whether the run is paused is not known: {error}")
+            return
+        if change.changed:
+            self._display.say("the run was paused, and goes on")
 
     def _say_if_blind(self, watcher: asyncio.Task[None]) -> None:
         """Print an error if the display of the progress has failed; the run continues."""

@@ -73,6 +73,11 @@ class Supervisor:
                 keeper.cancel()
             await asyncio.gather(*keepers.values(), return_exceptions=True)
 
+    async def address_of(self, pod: str) -> str:
+        """Wait until a pod was ready once, and return its address."""
+        await self._announced[pod].wait()
+        return self.addresses[pod]
+
     async def stop_work(self, progress: Callable[[], Hashable], *, step_seconds: float) -> None:
         """Learner, rollouts and actors finish or hand back, checkpoint, and end.
 

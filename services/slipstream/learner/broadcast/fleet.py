@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from slipstream.learner.save_requests import SaveRequests
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -96,6 +97,7 @@ class Fleet(FleetServicer):
         self._log = log
         self._members: dict[str, Member] = {}
         self._confirmed: dict[str, int] = {}
+        self.saves = SaveRequests(log)
         self.joined = asyncio.Event()
         self.version = 0
         self.epoch = 0
@@ -150,6 +152,12 @@ class Fleet(FleetServicer):
         """Return the version, the epoch and the members."""
         members = [pb.FleetMember(worker_id=m.worker_id, version=m.version) for m in self.members()]
         return pb.GetPolicyResponse(version=self.version, epoch=self.epoch, members=members)
+
+    async def SaveCheckpoint(
+        self, request: pb.SaveCheckpointRequest, context: Any
+    ) -> pb.SaveCheckpointResponse:
+        """Have a checkpoint written, and return its version once it is durable."""
+        return pb.SaveCheckpointResponse(version=await self.saves.save())
 
     async def _refuse_other_models(self, join: pb.JoinFleet, context: Any) -> None:
         for what, theirs, ours, remedy in (

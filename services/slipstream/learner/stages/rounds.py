@@ -164,18 +164,25 @@ class Rounds:
 
     async def _next(self, count: int, stop: asyncio.Event) -> list[Group]:
         seconds = self._deadline.seconds
+        starvation = StarvationReport(self._replay, self._log, say=self._say)
+        try:
+            async with beside(starvation.watch()):
+                groups = await starvation.outlast_pauses(partial(self._sample, count, stop), seconds)
+        except TimeoutError as error:
+            why = await starvation.explain()
+            raise Starved(f"no {count} groups within {seconds:g} s ({self._deadline.keys}): {why}") from error
+        self._deadline.groups_came()
+        return groups
+
+    async def _sample(self, count: int, stop: asyncio.Event, seconds: float) -> list[Group]:
+        """Return so many groups. Errors: TimeoutError after `seconds`, Interrupted, Unreachable."""
         deadline = time.monotonic() + seconds
-        starvation = StarvationReport(self._replay, self._log)
-        async with beside(starvation.watch()):
-            while time.monotonic() < deadline:
-                if stop.is_set():
-                    raise Interrupted
-                if groups := await self._replay.sample(self.version, groups=count):
-                    self._deadline.groups_came()
-                    return groups
-        raise Starved(
-            f"no {count} groups within {seconds:g} s ({self._deadline.keys}): {await starvation.explain()}"
-        )
+        while time.monotonic() < deadline:
+            if stop.is_set():
+                raise Interrupted
+            if groups := await self._replay.sample(self.version, groups=count):
+                return groups
+        raise TimeoutError
 
     async def _learn(self, groups: Sequence[Group], stop: asyncio.Event) -> RoundResult:
         loop, number = asyncio.get_running_loop(), self.version + 1
@@ -232,7 +239,10 @@ class Rounds:
         """Report progress, at most once every few seconds unless it is the last line of a phase."""
         if last or time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_SECONDS
-            self._report.event("progress", text=f"round {number}/{self._rounds}: {text}")
+            self._say(f"round {number}/{self._rounds}: {text}")
+
+    def _say(self, text: str) -> None:
+        self._report.event("progress", text=text)
 
 
 def round_rows(run_dir: Path, number: int) -> Path:

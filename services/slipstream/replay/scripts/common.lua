@@ -22,6 +22,7 @@ local learners = prefix .. 'learners'                      -- hash: a learner's 
 local retrained = prefix .. 'retrained'                    -- ids that a step trained on without holding them, by its version
 local evaluation_requests = prefix .. 'evaluation_requests'  -- hash: request id → id of its evaluation
 local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id → correct, total, version last seen
+local admission = prefix .. 'admission'                    -- hash: paused (1, 0); when, by whom and why that changed
 
 local retired = prefix .. 'retired'                        -- hash: id → JSON: retired prompts that are not logged yet
 local filtered = prefix .. 'filtered'                      -- list: reason, line feed, group: for the learner to store
@@ -186,8 +187,25 @@ local function note_version(version)
   end
 end
 
--- Return how many prompts may be leased: (pipeline_depth + version + 1) * groups_per_step - accepted - running.
+-- Return whether an operator has paused admission.
+local function is_paused()
+  return redis.call('HGET', admission, 'paused') == '1'
+end
+
+-- Return {paused, milliseconds of the last change, by whom, why, milliseconds now}; the first four are nil before the
+-- first change.
+local function admission_state()
+  local state = redis.call('HMGET', admission, 'paused', 'at', 'by', 'reason')
+  state[5] = milliseconds()
+  return state
+end
+
+-- Return how many prompts may be leased: (pipeline_depth + version + 1) * groups_per_step - accepted - running, and 0
+-- while admission is paused.
 local function admission_free(pipeline_depth, groups_per_step)
+  if is_paused() then
+    return 0
+  end
   local accepted = counter('trained') + counter('trained_offset')
     + redis.call('ZCARD', buffered) + redis.call('ZCARD', in_flight)
   local bound = (pipeline_depth + counter('version') + 1) * groups_per_step

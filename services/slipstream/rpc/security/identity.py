@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 ROLES = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "probe", "console")
-"""`redis` serves replay and calls no method. `probe` checks a deployment, `console` displays a run;
-neither of the two changes a run."""
+"""`redis` serves replay and calls no method. `probe` checks a deployment and changes no run. `console` shows
+a run, pauses it, and has it write checkpoints."""
 
 _REPLAY, _ROLLOUT, _FLEET, _VERIFIER, _TEACHER, _HEALTH = (
     "/slipstream.v1.Replay/",
@@ -32,11 +32,13 @@ CALLERS: Mapping[str, frozenset[str]] = {
     _REPLAY + "AttachLearner": frozenset({"learner"}),
     _REPLAY + "StartEvaluation": frozenset({"learner"}),
     _REPLAY + "GetEvaluation": frozenset({"learner"}),
+    _REPLAY + "SetAdmission": frozenset({"console"}),
     _REPLAY + "GetStats": frozenset({"probe", "console"}),
     _REPLAY + "GetActivity": frozenset({"learner", "console"}),
     _ROLLOUT + "Sample": frozenset({"actor"}),
     _FLEET + "Join": frozenset({"rollout"}),
     _FLEET + "GetPolicy": frozenset({"probe", "console"}),
+    _FLEET + "SaveCheckpoint": frozenset({"console"}),
     _VERIFIER + "Score": frozenset({"actor", "probe"}),
     _VERIFIER + "RunProgram": frozenset({"actor"}),
     _TEACHER + "ReadTokens": frozenset({"learner"}),
