@@ -15,12 +15,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
 from slipstream import __version__
+from slipstream.console import control
 from slipstream.console.catalogue import METRICS, Catalogue, NoRun
 from slipstream.console.lab_jobs import LabFailed, LabJobs
 from slipstream.console.metric_rows import MOST_POINTS, columns, numeric_keys
 from slipstream.console.queries import TRUE, as_csv, as_json_lines, filter_of, summaries, whole_number
 from slipstream.console.run_view import RunView
 from slipstream.console.tokens import finite, packed
+from slipstream.rpc.control import ControlFailed
 from slipstream.samples.reader import NoSamples, SampleReader
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -28,6 +30,16 @@ LEAST_COMPRESSED: Final = 2048
 PAGE_ROWS: Final = 50
 MOST_OPEN: Final = 32
 MOST_KEYS: Final = 64
+PROBLEMS: Final[Mapping[type[Exception], int]] = {
+    NoRun: 404,
+    NoSamples: 404,
+    LabFailed: 422,
+    control.NotPossible: 409,
+    ControlFailed: 502,
+    ValueError: 422,
+    OSError: 503,
+}
+"""Status of each error; the answer has its message."""
 
 
 class Runs:
@@ -73,12 +85,12 @@ def make_app(catalogue: Catalogue) -> FastAPI:
     )
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=1)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    for problem, status in ((NoRun, 404), (NoSamples, 404), (LabFailed, 422), (ValueError, 422)):
+    for problem, status in PROBLEMS.items():
         app.add_exception_handler(problem, _handler(status))
-    app.add_exception_handler(OSError, _handler(503))
     _add_pages(app)
     _add_run(app, runs)
     _add_samples(app, runs)
+    _add_control(app, runs)
     _add_lab(app, runs, jobs)
     return app
 
@@ -165,6 +177,12 @@ def _add_samples(app: FastAPI, runs: Runs) -> None:
     def samples_jsonl(request: Request) -> Response:
         lines = as_json_lines(_selected(runs, request.query_params))
         return _download(lines, "application/jsonl", "completions.jsonl")
+
+
+def _add_control(app: FastAPI, runs: Runs) -> None:
+    @app.post("/api/control")
+    async def act(order: control.Order) -> Mapping[str, str]:
+        return {"words": await control.carry_out(order, runs.view(order.run))}
 
 
 def _add_lab(app: FastAPI, runs: Runs, jobs: LabJobs) -> None:

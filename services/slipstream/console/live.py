@@ -78,6 +78,8 @@ class LiveState:
             "ledger": {**_plain(asdict(seen.ledger)), "residual": seen.ledger.residual},
             "announced_version": stats.version,
             "admission_free": stats.admission_free,
+            "paused": seen.admission.paused,
+            "paused_by": seen.admission.by,
             "kept": stats.kept,
             "workers": [_plain(asdict(worker)) for worker in seen.workers],
             "oldest_lease_seconds": seen.oldest_lease_seconds,

@@ -36,8 +36,7 @@ function ask(name, run, words) {
 async function act(name, run, words) {
   words.textContent = `${ACTS[name].label} …`;
   try {
-    const { said } = await post("control", { run, act: name });
-    words.textContent = said;
+    words.textContent = (await post("control", { run, act: name })).words;
   } catch (error) {
     words.textContent = error.message;
   }
