@@ -1,6 +1,6 @@
 /** Charts over steps, drawn by uPlot. Every chart says its numbers in words below the picture. */
 
-import { figure as number, h } from "./dom.js";
+import { figure, h } from "./dom.js";
 
 const HEIGHT = 210;
 
@@ -11,11 +11,11 @@ export function themeColour(name) {
 
 /**
  * A chart. `series`: [{key, label, scale = 1, points}] over the columns of /api/series; `stacked`: areas on top of
- * each other; `logarithmic`; `unit` is written after each number.
+ * each other; `logarithmic`; `unit` is written after each number; `across` names what is in the column `step`.
  */
 export class Chart {
-  constructor({ title, series, stacked = false, logarithmic = false, unit = "", sync = "steps" }) {
-    Object.assign(this, { title, series, stacked, logarithmic, unit, sync });
+  constructor({ title, series, stacked = false, logarithmic = false, unit = "", across = "step", acrossLogarithmic = false }) {
+    Object.assign(this, { title, series, stacked, logarithmic, unit, across, acrossLogarithmic });
     this.plot = null;
     this.columns = null;
     this.box = h("div", { "aria-hidden": "true" });
@@ -58,7 +58,7 @@ export class Chart {
   inWords({ label }, values) {
     const present = values.filter((value) => value !== null);
     const last = present.at(-1);
-    return `${label} ${number(last, 3)}${this.unit} (${number(Math.min(...present), 3)} to ${number(Math.max(...present), 3)})`;
+    return `${label} ${figure(last, 3)}${this.unit} (${figure(Math.min(...present), 3)} to ${figure(Math.max(...present), 3)})`;
   }
 
   draw(data, present, values, shape) {
@@ -74,18 +74,18 @@ export class Chart {
         label, stroke: colour, width: points ? 0 : 1.7, spanGaps: true,
         fill: this.stacked ? `${colour}${this.stacked ? "55" : ""}` : undefined,
         points: { show: only || undefined, size: points ? 8 : 5, fill: colour },
-        value: (_, value, at, position) => (position === null || position === undefined ? "" : `${number(this.raw(key, position), 4)}${this.unit}`),
+        value: (_, value, at, position) => (position === null || position === undefined ? "" : `${figure(this.raw(key, position), 4)}${this.unit}`),
       };
     });
     const scale = this.logarithmic ? { distr: 3 } : { range: this.stacked ? (_, __, top) => [0, top || 1] : around };
     this.plot = new uPlot({
       width: Math.max(260, this.box.clientWidth), height: HEIGHT,
-      scales: { x: { time: false }, y: scale },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString("en") : "")) },
-        { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick, 3))) }],
-      series: [{ label: "step", value: (_, value) => (value === null ? "" : value.toLocaleString("en")) }, ...lines],
+      scales: { x: this.acrossLogarithmic ? { time: false, distr: 3, log: 2 } : { time: false }, y: scale },
+      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => (tick !== null && (this.acrossLogarithmic || Number.isInteger(tick)) ? figure(tick, 3) : "")) },
+        { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : figure(tick, 3))) }],
+      series: [{ label: this.across, value: (_, value) => (value === null ? "" : figure(value, 4)) }, ...lines],
       bands: this.stacked ? present.slice(1).map((_, index) => ({ series: [index + 2, index + 1] })) : undefined,
-      cursor: { sync: { key: this.sync }, drag: { x: true, y: false } },
+      cursor: { sync: { key: this.across }, drag: { x: true, y: false } },
     }, data, this.box);
   }
 
@@ -128,10 +128,10 @@ export class Chart {
     const up = (value) => bottom - ((log(value) - log(y.min)) / (log(y.max) - log(y.min) || 1)) * (bottom - top);
     const parts = [`<text x="${left}" y="24" font-size="16" font-weight="bold">${escaped(this.title)}</text>`];
     for (const value of this.plot.axes[1]._splits ?? []) {
-      if (value !== null && value >= y.min && value <= y.max) parts.push(`<line x1="${left}" x2="${right}" y1="${up(value)}" y2="${up(value)}" stroke="#ddd"/><text x="${left - 8}" y="${up(value) + 4}" text-anchor="end">${number(value, 3)}</text>`);
+      if (value !== null && value >= y.min && value <= y.max) parts.push(`<line x1="${left}" x2="${right}" y1="${up(value)}" y2="${up(value)}" stroke="#ddd"/><text x="${left - 8}" y="${up(value) + 4}" text-anchor="end">${figure(value, 3)}</text>`);
     }
     for (const value of this.plot.axes[0]._splits ?? []) {
-      if (value !== null && value >= x.min && value <= x.max) parts.push(`<text x="${across(value)}" y="${bottom + 20}" text-anchor="middle">${number(value)}</text>`);
+      if (value !== null && value >= x.min && value <= x.max) parts.push(`<text x="${across(value)}" y="${bottom + 20}" text-anchor="middle">${figure(value)}</text>`);
     }
     this.plot.series.slice(1).forEach((series, index) => {
       const points = this.plot.data[0].map((step, at) => [step, this.plot.data[index + 1][at]]).filter(([, value]) => value !== null && value !== undefined);
