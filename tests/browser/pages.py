@@ -1,4 +1,4 @@
-"""What the tests do with a page, and runs that are hard to show."""
+"""Acts of the tests on a page, and runs that are hard to show."""
 
 import json
 from pathlib import Path

@@ -24,12 +24,12 @@ def test_axe_finds_nothing_serious(console: Console, place: str, theme: str) -> 
     console.open(place)
     console.page.wait_for_timeout(500)
     results = axe.Axe().run(console.page).response
-    found = [
+    violations = [
         f"{rule['id']}: {rule['nodes'][0]['html'][:200]} {rule['nodes'][0]['failureSummary']}"
         for rule in results["violations"]
         if rule["impact"] in SERIOUS
     ]
-    assert found == []
+    assert violations == []
     console.errors = [error for error in console.errors if "Failed to load resource" not in error]
 
 

@@ -16,9 +16,9 @@ START_SECONDS = 400
 
 def address_of(run: Run) -> str:
     """Return the address of the console that the run has started."""
-    run.wait_until("the address of the console", lambda: "console http://" in run.said(), seconds=START_SECONDS)
-    address: str = run.said().partition("console ")[2].split()[0]
-    return address
+    started = "console http://"
+    run.wait_until("the console", lambda: started in run.output.read_text(), seconds=START_SECONDS)
+    return "http://" + run.output.read_text().partition(started)[2].split()[0]
 
 
 def act(console: Console, name: str) -> None:

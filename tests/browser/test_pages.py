@@ -24,10 +24,10 @@ def colour_of_ratio(ratio: float) -> tuple[int, int, int, float] | None:
 
 
 def colours(console: Console) -> list[tuple[int, int, int, float]]:
-    found = console.page.eval_on_selector_all(
+    backgrounds = console.page.eval_on_selector_all(
         ".token", "tokens => tokens.map(token => getComputedStyle(token).backgroundColor)"
     )
-    matches = [SEEN.fullmatch(text) for text in found]
+    matches = [SEEN.fullmatch(text) for text in backgrounds]
     return [(int(m[1]), int(m[2]), int(m[3]), float(m[4] or 1)) for m in matches if m]
 
 

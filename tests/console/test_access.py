@@ -1,4 +1,4 @@
-"""Who may open the console: hosts, origins, tokens, and the headers of every answer."""
+"""Access to the console: hosts, origins, tokens, and the headers of every answer."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Who may open the console: its own pages, at the hosts that it answers to, and beyond loopback with a token.
+"""Access to the console: its own pages, at the hosts that it answers to, and beyond loopback with a token.
 
     request ── Host ── Origin ── token ── custom header of a POST ── application
                421     403       401      403

@@ -17,7 +17,7 @@ from slipstream.processes.lifetime.left_over import TOKEN_VARIABLE
 CONSOLE = "console"
 NEEDED = ("fastapi", "uvicorn", "duckdb", "pyarrow")
 HOW_TO_INSTALL = "pip install '.[console]' in a clone of Slipstream"
-START_SECONDS, STOP_SECONDS = 60.0, 3.0
+START_SECONDS, STOP_SECONDS = 600.0, 3.0
 
 
 @asynccontextmanager
