@@ -240,6 +240,7 @@ class FakeReplay:
             raise Unreachable(f"{call}: nobody there")
 
     async def activity(self) -> Activity:
+        self._answer("activity")
         return Activity(ledger=Ledger(inserted=3, buffered=1), admission=self.admission)
 
     async def sample(self, version: int) -> list[Group]:

@@ -18,6 +18,7 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.save_requests import SaveRequests
 from slipstream.learner.saving import NotSaved
 from slipstream.learner.starvation import StarvationReport, Starved, describe
+from slipstream.parallel import beside
 from slipstream.records import Activity, Admission, Ledger
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
@@ -106,6 +107,32 @@ def test_a_run_starves_when_no_batch_comes_for_the_whole_deadline_after_a_pause(
     assert waits[:3] == [0.5, 0.5, 0.5], "paused: the deadline begins again"
     assert 0.2 < waits[3] < 0.41, "what is left of the deadline since the pause ended"
     assert len(waits) == 4
+
+
+def test_a_replay_that_is_started_again_during_a_pause_does_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(starvation, "LOOK_SECONDS", 0.01)
+    replay = FakeReplay(Events(), batches=0)
+    replay.admission = PAUSED
+    waits = 0
+
+    async def wait(seconds: float) -> str:
+        nonlocal waits
+        waits += 1
+        if waits == 1:
+            await asyncio.sleep(0.1)  # the pause is noticed
+            replay.away = {"activity"}
+        if waits < 3:
+            raise TimeoutError
+        return "a batch"
+
+    async def run() -> str:
+        report = StarvationReport(replay, silent_log(), say=lambda line: None)
+        async with beside(report.watch()):
+            return await report.outlast_pauses(wait, 0.5)
+
+    assert asyncio.run(run()) == "a batch"
 
 
 def test_a_run_that_nobody_has_paused_starves_at_its_deadline(policy: Policy, tmp_path: Path) -> None:

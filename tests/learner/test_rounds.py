@@ -18,20 +18,21 @@ from slipstream.learner.stages.rounds import Rounds, number_of, rounds_of
 from slipstream.learner.stages.supervised import Interrupted
 from slipstream.learner.stages.verified import NothingKept, RoundResult
 from slipstream.learner.starvation import Starved
-from slipstream.records import Activity, Generated, Group
+from slipstream.records import Activity, Admission, Generated, Group
 from slipstream.telemetry.metrics import Metrics
 
 
 class Replay:
     """Has so many groups for each version, and gives them in parts as they are asked for."""
 
-    def __init__(self, events: Events, *, groups: int) -> None:
+    def __init__(self, events: Events, *, groups: int, paused: bool = False) -> None:
         self._events = events
         self._groups = groups
+        self._admission = Admission(paused=paused)
         self._given: dict[int, int] = {}
 
     async def activity(self) -> Activity:
-        return Activity()
+        return Activity(admission=self._admission)
 
     async def sample(self, version: int, *, groups: int) -> list[Group]:
         groups_given = self._given.get(version, 0)
@@ -107,7 +108,9 @@ class Scene:
         version: int = 0,
         groups: int = 40,
         fate: Exception | None = None,
+        paused: bool = False,
     ) -> None:
+        self._paused = paused
         self.events, self.run_dir, self.stop = Events(), run_dir, asyncio.Event()
         self._parts: dict[str, Any] = {"fate": fate, "groups": groups, "version": version, "policy": policy}
         self._overrides = ("learner.steps=2", "learner.groups_per_step=40", *overrides)
@@ -117,7 +120,7 @@ class Scene:
         parts: dict[str, Any] = {
             "training": Training(self.events, self.run_dir, self._parts["fate"]),
             "delivery": Delivery(self.events, self.run_dir, weights),
-            "replay": Replay(self.events, groups=self._parts["groups"]),
+            "replay": Replay(self.events, groups=self._parts["groups"], paused=self._paused),
         }
         rounds = Rounds(
             config=config_with(*self._overrides),
@@ -222,6 +225,18 @@ def test_a_first_round_has_the_time_of_an_engines_start_too(policy: Policy, tmp_
     message = r"within 0.3 s \(learner.sample_timeout_seconds \+ rollout.start_timeout_seconds\)"
     with pytest.raises(Starved, match=message):
         Scene(policy, tmp_path, *waits, groups=0).run()
+
+
+def test_a_round_of_a_paused_run_waits_beyond_its_deadline(policy: Policy, tmp_path: Path) -> None:
+    waits = ("learner.sample_timeout_seconds=0.05", "rollout.start_timeout_seconds=0.05")
+    scene = Scene(policy, tmp_path, *waits, groups=0, paused=True)
+
+    async def play() -> None:
+        asyncio.get_running_loop().call_later(0.6, scene.stop.set)
+        await scene._run()
+
+    asyncio.run(play())
+    assert scene.rows("interrupted")[0]["step"] == 0
 
 
 def test_a_round_that_keeps_nothing_ends_the_stage_and_changes_nothing(

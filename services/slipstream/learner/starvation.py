@@ -102,10 +102,14 @@ class StarvationReport:
                     raise
 
     async def _seconds_left(self, seconds: float) -> float:
-        """Return what is left of a deadline of so many seconds that has passed, as pauses do not count."""
+        """Return what is left of a deadline of so many seconds that has passed, as pauses do not count.
+
+        A replay that does not answer, for example while it is started again, has not ended a pause. The call
+        that samples gives up by itself if replay stays away.
+        """
         now = await self._look()
         if now is None:
-            return 0.0
+            return seconds if self._paused else 0.0
         if now.admission.paused:
             return seconds
         return 0.0 if now.admission.seconds is None else seconds - now.admission.seconds

@@ -8,9 +8,9 @@ from slipstream.rpc.errors import InvalidRequest
 
 LONGEST_WAIT_SECONDS = 3600.0
 LONGEST_FAILURE = 500  # characters; a longer text is cut
-LONGEST_REASON = 500
 FAULT = re.compile(r"[a-z][a-z0-9_]{0,39}")
 GROUP_ID = re.compile(r"g\d{9,}|e\d{9,}-\d{9,}")
+LONGEST_NOTE = 500  # characters of who paused admission, and why; a longer text is cut
 
 
 def check_at_least(least: int, **values: int) -> None:
@@ -41,6 +41,11 @@ def check_fault(fault: str, *, engines_lost: int) -> tuple[str, int]:
     if engines_lost < 0 or (engines_lost and not fault):
         raise InvalidRequest(f"engines_lost is {engines_lost} with the fault {fault!r}; name the fault")
     return fault, engines_lost
+
+
+def cut_notes(*notes: str) -> tuple[str, ...]:
+    """Return texts that people have written, each at most LONGEST_NOTE characters long."""
+    return tuple(note[:LONGEST_NOTE] for note in notes)
 
 
 def check_group_ids(ids: Iterable[str]) -> None:

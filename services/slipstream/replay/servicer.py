@@ -12,12 +12,12 @@ from slipstream.prompts import PromptSource
 from slipstream.records import HandOut, InsertOutcome, Lease, Purpose
 from slipstream.replay.checks import (
     LONGEST_FAILURE,
-    LONGEST_REASON,
     check_at_least,
     check_fault,
     check_group_ids,
     check_named,
     check_wait,
+    cut_notes,
 )
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
@@ -257,7 +257,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def SetAdmission(self, request: pb.SetAdmissionRequest, context: Any) -> pb.SetAdmissionResponse:
         """Pause admission, or end the pause."""
         check_named(by=request.by)
-        by, reason = request.by[:LONGEST_REASON], request.reason[:LONGEST_REASON]
+        by, reason = cut_notes(request.by, request.reason)
         admission, changed = await self._store.set_admission(paused=request.paused, by=by, reason=reason)
         if changed:
             what = "admission paused" if request.paused else "admission resumed"
