@@ -7,7 +7,8 @@ step    Steps of 64 groups x 8 completions of lognormal lengths (mean 96 tokens)
         turns. The time of a step that stores begins when the step before is written, so that the thread that
         writes competes with it for the cores; the CPU time of both counts.
 read    A run of 10,000 steps x 100 completions of 24 tokens with distinct texts, as its writer leaves it: the
-        time until a new process has the first page, and of filters over all of it.
+        time until a new process has the first page; of filters, orders and pages over all of it; and the most
+        memory of a process that reads so.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,11 +30,12 @@ from slipstream.config import SamplesConfig
 from slipstream.learner.clients import decode_group
 from slipstream.learner.training.step import TrainingStep
 from slipstream.records import Group
+from slipstream.samples.folder import FOLDER
 from slipstream.samples.parts import write_part
-from slipstream.samples.reader import Filter, SampleReader
+from slipstream.samples.reader import ORDERS, Filter, Page, SampleReader
 from slipstream.samples.table import SCHEMA, make_table, trained_groups
 from slipstream.samples.token_values import TokenValues
-from slipstream.samples.writer import FOLDER, MERGED_PARTS, SampleWriter
+from slipstream.samples.writer import MERGED_PARTS, SampleWriter
 from slipstream.telemetry.logs import Log
 
 from benchmarks.learner_step.gradient_cost import configured, tiny_policy, tiny_weights
@@ -48,14 +50,35 @@ from slipstream.samples.reader import Filter, SampleReader
 reader = SampleReader(Path(sys.argv[1]))
 assert reader.steps() and reader.completions(Filter(), descending=True).rows
 """
-FILTERS: Final[dict[str, tuple[Filter, str]]] = {
-    "no filter, newest first": (Filter(), "step"),
-    "the largest ratios": (Filter(), "largest_ratio"),
-    "clipped, reward below 0.1": (Filter(clipped=True, largest_reward=0.1), "step"),
-    "steps 4,000 to 4,100": (Filter(first_step=4000, last_step=4100), "reward"),
-    "withheld": (Filter(state="withheld"), "step"),
-    "a text in 1 % of them": (Filter(text="unusual"), "step"),
-    "a text in none of them": (Filter(text="nowhere"), "step"),
+LARGEST: Final = """
+import sys
+from pathlib import Path
+from slipstream.samples.reader import ORDERS, Filter, SampleReader
+reader = SampleReader(Path(sys.argv[1]))
+reader.steps()
+reader.completions(Filter(text="nowhere"))
+for order in ORDERS:
+    reader.completions(Filter(), order=order, descending=True, start=int(sys.argv[2]), count=50)
+(line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+print(int(line.split()[1]) * 1024 / 1e6)
+"""
+FILTERS: Final[Mapping[str, Filter]] = {
+    "steps 4,000 to 4,100": Filter(first_step=4000, last_step=4100),
+    "trained": Filter(state="trained"),
+    "withheld": Filter(state="withheld"),
+    "of a source that is not there": Filter(source="maths"),
+    "of one group": Filter(group="g000012345"),
+    "reward 0.9 or more": Filter(least_reward=0.9),
+    "reward 0.1 or less": Filter(largest_reward=0.1),
+    "clipped, reward 0.1 or less": Filter(clipped=True, largest_reward=0.1),
+    "staleness 1 or more": Filter(least_staleness=1),
+    "clipped": Filter(clipped=True),
+    "over age": Filter(over_age=True),
+    "truncated": Filter(truncated=True),
+}
+TEXTS: Final[Mapping[str, Filter]] = {
+    "a text in 1 % of them": Filter(text="unusual"),
+    "a text in none of them": Filter(text="nowhere"),
 }
 
 
@@ -147,6 +170,51 @@ def a_million(folder: Path, steps: int, completions: int) -> int:
     return sum(file.stat().st_size for file in (folder / FOLDER).iterdir())
 
 
+def read_times(reader: SampleReader, steps: int, completions: int) -> dict[str, float]:
+    """Print the time of each query, and return that of the slowest of each kind."""
+    print("| of all completions | selected | seconds |\n|---|---|---|")
+    deep, step = completions * 9 // 10, steps // 2
+    group = reader.completions(Filter(first_step=step, last_step=step)).rows[0]["group"]
+    newest = {name: _page_time(reader, name, where) for name, where in FILTERS.items()}
+    orders = [
+        _page_time(reader, f"all by {order}, {way}, from {start:,} on", Filter(), order, way, start)
+        for order in ORDERS
+        for way in ("ascending", "descending")
+        for start in (0, deep)
+    ]
+    texts = [_page_time(reader, name, where) for name, where in TEXTS.items()]
+    one = _seconds(lambda: reader.completion(step, group, 0))
+    listed = _seconds(reader.steps)
+    print(f"| one completion with its tokens | 1 | {one:.3f} |")
+    print(f"| the list of steps | {len(reader.steps()):,} | {listed:.3f} |")
+    return {
+        "the slowest filter": max(newest.values()),
+        "the slowest order or page": max(orders),
+        "the slowest text": max(texts),
+        "the filter for a group": newest["of one group"],
+        "one completion": one,
+        "the list of steps": listed,
+    }
+
+
+def _page_time(
+    reader: SampleReader,
+    name: str,
+    where: Filter,
+    order: str = "step",
+    way: str = "descending",
+    start: int = 0,
+) -> float:
+    """Print and return the time of a page."""
+
+    def page() -> Page:
+        return reader.completions(where, order=order, descending=way == "descending", start=start)
+
+    seconds = _seconds(page)
+    print(f"| {name} | {page().total:,} | {seconds:.3f} |")
+    return seconds
+
+
 def _parts(steps: int) -> Iterator[tuple[int, int]]:
     """Yield the parts that a writer leaves after so many steps."""
     first = 1
@@ -187,19 +255,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             [sys.executable, "-c", FIRST_PAGE, str(Path(folder) / "run")], check=True, env=os.environ
         )
         opened = time.perf_counter() - began
-        reader = SampleReader(Path(folder) / "run")
-        print("| of all completions | found | seconds |\n|---|---|---|")
-        slowest = 0.0
-        for name, (where, order) in FILTERS.items():
-            total = reader.completions(where, order=order, descending=True).total
-            seconds = _seconds(lambda: reader.completions(where, order=order, descending=True))  # noqa: B023
-            slowest = max(slowest, seconds)
-            print(f"| {name} | {total:,} | {seconds:.2f} |")
+        measured = read_times(SampleReader(Path(folder) / "run"), arguments.steps, arguments.completions)
+        largest = subprocess.run(
+            [sys.executable, "-c", LARGEST, str(Path(folder) / "run"), str(arguments.completions * 9 // 10)],
+            check=True,
+            env=os.environ,
+            capture_output=True,
+            text=True,
+        )
     print()
     print_ratio("time of a step that stores / of one that does not", wall)
     print_ratio("CPU time of a step that stores / of one that does not", cpu)
     print_ratio("seconds until a new process has the first page", opened)
-    print_ratio("seconds of the slowest filter", slowest)
+    for name, seconds in measured.items():
+        print_ratio(f"seconds of {name}", seconds)
+    print_ratio("most memory of a process that reads, MB", float(largest.stdout))
     return 0
 
 

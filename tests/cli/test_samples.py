@@ -9,6 +9,8 @@ from samples.made_up import completion, group, values_of
 from samples.test_writer import writing
 from slipstream.cli.__main__ import main
 from slipstream.cli.samples import shown
+from slipstream.rpc import codec
+from slipstream.samples.reader import STATES
 
 HOSTILE = "<script>x</script> [red]rich[/red] \x1b[31mred\x1b[0m \u202egnp.exe \r\a"
 
@@ -38,6 +40,22 @@ def test_the_table_has_a_line_for_each_completion(run_dir: Path, capsys: pytest.
         ["2", "2-1", "1", "trained"],
     ]
     assert total == "4 of 4 completions"
+
+
+def test_a_run_with_an_evaluation_shows_it_by_its_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held_out = group("e1", [completion(Random(3), words="held out")])
+    with writing(tmp_path) as writer:
+        writer.put(2, [group("2-0", [completion(Random(4))])], None)
+        writer.put_evaluation(1, [codec.group_to_proto(held_out).SerializeToString()])
+    shown_groups = {}
+    for state in STATES:
+        assert main(["samples", str(tmp_path), "--state", state]) == 0
+        _, *lines, _ = capsys.readouterr().out.splitlines()
+        shown_groups[state] = [line.split()[:2] for line in lines]
+    empty = {"withheld": [], "filtered": [], "dropped": []}
+    assert shown_groups == {"trained": [["2", "2-0"]], **empty, "evaluation": [["1", "e1"]]}
 
 
 def test_a_completion_is_shown_token_by_token(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

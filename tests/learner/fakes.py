@@ -318,10 +318,19 @@ class FakeEvaluations:
     def __init__(self, *, looks: int | None) -> None:
         self._left = looks
         self.asked: dict[str, Any] = {}
+        self.groups: list[tuple[int, bytes]] = []
+        """Those that `take_evaluated` has not been told to forget, by number."""
+        self.failure: Exception | None = None
 
     async def start_evaluation(self, version: int, **what: Any) -> str:
         self.asked = {"version": version, **what}
         return "evaluation-1"
+
+    async def take_evaluated(self, evaluation_id: str, start: int) -> list[tuple[int, bytes]]:
+        if self.failure is not None:
+            raise self.failure
+        self.groups = [(number, payload) for number, payload in self.groups if number >= start]
+        return self.groups
 
     async def evaluation(self, evaluation_id: str) -> Evaluation:
         if self._left is not None:

@@ -8,7 +8,7 @@ A session is one life of learner, worker and replay service; what outlives it is
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from slipstream.learner.__main__ import Loaded, load, train
 from slipstream.learner.broadcast.fleet import Fleet
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
 from slipstream.learner.checkpoints.checkpoint import latest_checkpoint
-from slipstream.learner.clients import ReplayClient
+from slipstream.learner.clients import ReplayClient, decode_group
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.loop import Loop
@@ -40,6 +40,7 @@ from slipstream.records import Ledger
 from slipstream.replay.__main__ import shaping_of
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
+from slipstream.samples.writer import open_sample_writer
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 
 CPU = torch.device("cpu")
@@ -134,6 +135,12 @@ async def _learner(
     report = Report(config.run_dir, metrics)
     channel = open_channel(replay_address, config.rpc)
     replay: Any = Mortal(ReplayClient(channel, config), script)
+    ending = AsyncExitStack()
+    samples = await ending.enter_async_context(
+        open_sample_writer(config, config.run_dir, version=loaded.version, decode=decode_group, log=log)
+    )
+    evaluator = Evaluator(config=config.evaluation, replay=replay, report=report, metrics=metrics, log=log)
+    evaluator.store_in(samples)
     loop = Loop(
         config=config,
         run_dir=config.run_dir,
@@ -151,9 +158,10 @@ async def _learner(
             metrics=metrics,
             log=log,
         ),
-        evaluator=Evaluator(config=config.evaluation, replay=replay, report=report, metrics=metrics, log=log),
+        evaluator=evaluator,
         replay=replay,
         report=report,
+        samples=samples,
         version=loaded.version,
         cursor=loaded.cursor,
         unvaried_share=loaded.unvaried_share,
@@ -174,6 +182,7 @@ async def _learner(
         fleet.finish("the session is over")
         publisher.close()
         report.close()
+        await ending.aclose()
         await channel.close(None)
         await server.stop(grace=0)
 

@@ -1,14 +1,18 @@
 """An evaluation reports once, ends in bounded time, and never blocks training."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from learner.fakes import FakeEvaluations, said, silent_log
 from slipstream.cli.launch.history import History, read_history
 from slipstream.config import EvaluationConfig
+from slipstream.learner import evaluation as module
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.report import Report
+from slipstream.records import Evaluation
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -26,6 +30,68 @@ def evaluator(run_dir: Path, replay: FakeEvaluations, *, timeout: float = 5.0) -
         ),
         log,
     )
+
+
+class FakeSamples:
+    """Notes the evaluations that it is to store."""
+
+    def __init__(self) -> None:
+        self.evaluations: list[tuple[int, list[bytes]]] = []
+
+    def put_evaluation(self, version: int, payloads: list[bytes]) -> bool:
+        self.evaluations.append((version, payloads))
+        return True
+
+
+class Growing(FakeEvaluations):
+    """Gets one more group with each look, until it is done."""
+
+    looked = 0
+
+    async def evaluation(self, evaluation_id: str) -> Evaluation:
+        state = await super().evaluation(evaluation_id)
+        self.looked += 1
+        self.groups.append((self.looked, b"%d" % self.looked))
+        return replace(state, completions=self.looked)
+
+
+def test_an_evaluation_that_ends_is_stored_with_each_group_once(tmp_path: Path) -> None:
+    samples = FakeSamples()
+    evaluations, _ = evaluator(tmp_path, Growing(looks=3))
+    evaluations.store_in(samples)  # type: ignore[arg-type, unused-ignore]
+    asyncio.run(evaluations.evaluate(5, asyncio.Event()))
+    assert samples.evaluations == [(5, [b"1", b"2", b"3"])]
+
+
+def test_an_evaluation_that_is_given_up_is_not_stored(tmp_path: Path) -> None:
+    samples = FakeSamples()
+    evaluations, _ = evaluator(tmp_path, Growing(looks=None), timeout=0.05)
+    evaluations.store_in(samples)  # type: ignore[arg-type, unused-ignore]
+    asyncio.run(evaluations.evaluate(5, asyncio.Event()))
+    assert samples.evaluations == []
+
+
+def test_an_evaluation_is_reported_although_its_groups_do_not_arrive(tmp_path: Path) -> None:
+    samples, replay = FakeSamples(), Growing(looks=2)
+    replay.failure = Unreachable("replay is away")
+    evaluations, log = evaluator(tmp_path, replay)
+    evaluations.store_in(samples)  # type: ignore[arg-type, unused-ignore]
+    asyncio.run(evaluations.evaluate(5, asyncio.Event()))
+    assert sorted(history(tmp_path).evaluations) == [5]
+    assert samples.evaluations == [(5, [])]
+    assert said(log).count("further completions of the evaluation are not stored") == 1
+
+
+def test_a_large_evaluation_is_stored_up_to_a_bound_of_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 2)
+    samples = FakeSamples()
+    evaluations, log = evaluator(tmp_path, Growing(looks=4))
+    evaluations.store_in(samples)  # type: ignore[arg-type, unused-ignore]
+    asyncio.run(evaluations.evaluate(5, asyncio.Event()))
+    assert samples.evaluations == [(5, [b"1", b"2"])]
+    assert "lower evaluation.prompts" in said(log)
 
 
 def history(run_dir: Path) -> History:

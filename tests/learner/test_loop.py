@@ -254,6 +254,34 @@ def test_each_step_stores_its_batch_and_what_was_filtered_since_the_step_before(
     ]
 
 
+def test_what_is_filtered_after_the_last_step_is_stored_with_it_once_the_run_ends(
+    policy: Policy, tmp_path: Path
+) -> None:
+    samples = FakeSamples()
+    scene = Scene(policy, tmp_path, samples=samples)
+    scene.replay.filtered = [[], [], [], [FilteredGroup(payload=b"", reason="equal")]]
+    scene.run()
+    assert [step for step, _, _ in samples.put_in] == [1, 2, 3, 3]
+    assert samples.put_in[-1] == (3, [], ["equal"])
+
+
+def test_a_run_that_is_stopped_leaves_the_filtered_groups_to_the_next_learner(
+    policy: Policy, tmp_path: Path
+) -> None:
+    samples = FakeSamples()
+    scene = Scene(policy, tmp_path, "learner.steps=50", batches=2, samples=samples)
+    scene.replay.filtered = [[], [], [FilteredGroup(payload=b"", reason="equal")]]
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("announce 2")
+        scene.stop.set()
+        await asyncio.wait_for(running, 20)
+
+    asyncio.run(run())
+    assert [step for step, _, _ in samples.put_in] == [1, 2]
+
+
 def test_a_step_trains_although_its_filtered_groups_do_not_arrive(policy: Policy, tmp_path: Path) -> None:
     samples = FakeSamples()
     scene = Scene(policy, tmp_path, samples=samples)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from replay.driver import ACCEPTED, DUPLICATE, FENCED, Driver, completion, failure, group, scenario
+from replay.driver import ACCEPTED, DUPLICATE, FENCED, FILTERED, Driver, completion, failure, group, scenario
 from slipstream.records import Completion, Ledger, Outcome, Reward
 from slipstream.replay.selection import select
 from slipstream.rpc import codec
@@ -178,3 +178,86 @@ async def test_an_impossible_evaluation_is_an_error_with_the_reason(replay: Driv
     assert "reward is 'beauty'" in str(unknown.details())
     missing = await failure(replay.evaluation("e000000099"))
     assert missing.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def evaluated(replay: Driver, name: str, start: int = 1) -> list[tuple[int, str]]:
+    """Return number and id of the groups of an evaluation that replay still has."""
+    request = pb.TakeEvaluatedRequest(evaluation_id=name, start=start)
+    answers = [answer async for answer in replay.stub.TakeEvaluated(request)]
+    return [(answer.number, types_pb2.Group.FromString(answer.group).group_id) for answer in answers]
+
+
+@scenario()
+async def test_the_learner_takes_the_groups_of_an_evaluation_and_may_ask_again(replay: Driver) -> None:
+    name = await replay.start_evaluation(prompts=3)
+    assert await evaluated(replay, name) == []
+    leases = await replay.lease(3)
+    message = codec.group_to_proto(group(leases[0], [completion(), completion(reward=None)]))
+    await replay.insert_message(message)
+    await replay.insert(leases[1])
+    request = pb.TakeEvaluatedRequest(evaluation_id=name, start=1)
+    answers = [answer async for answer in replay.stub.TakeEvaluated(request)]
+    assert answers[0].group == message.SerializeToString()
+    both = [(1, leases[0].group_id), (2, leases[1].group_id)]
+    assert await evaluated(replay, name) == both
+    await replay.insert(leases[2])
+    assert await evaluated(replay, name, 2) == [both[1], (3, leases[2].group_id)]
+    assert await evaluated(replay, name) == [both[1], (3, leases[2].group_id)]
+    assert await evaluated(replay, name, 4) == []
+    assert await evaluated(replay, name) == []
+
+
+@scenario()
+async def test_large_evaluations_are_taken_in_several_reads(replay: Driver) -> None:
+    name = await replay.start_evaluation(prompts=5)
+    leases = await replay.lease(5)
+    for lease in leases:
+        await replay.insert(lease)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slipstream.replay.evaluations.READ_BYTES", 1)
+        assert await evaluated(replay, name) == [(i + 1, lease.group_id) for i, lease in enumerate(leases)]
+
+
+@scenario(lease_seconds=0.5)
+async def test_repeated_late_and_invalid_groups_of_an_evaluation_are_not_kept(replay: Driver) -> None:
+    name = await replay.start_evaluation(prompts=2, samples=2)
+    late, invalid = await replay.lease(2)
+    assert await replay.insert_completions(invalid, [completion()]) == FILTERED
+    await asyncio.sleep(0.6)
+    (again,) = await replay.lease(1)
+    assert await replay.insert(late) == FENCED
+    assert await replay.insert(again) == ACCEPTED
+    assert await replay.insert(again) == DUPLICATE
+    assert await evaluated(replay, name) == [(1, again.group_id)]
+
+
+@scenario()
+async def test_the_newest_groups_of_an_evaluation_are_kept_up_to_a_bound_of_bytes(replay: Driver) -> None:
+    name = await replay.start_evaluation(prompts=6)
+    leases = await replay.lease(6)
+    size = len(codec.group_to_proto(group(leases[0], [completion(), completion()])).SerializeToString())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slipstream.replay.evaluations.EVALUATED_BYTES", 3 * size + 8)
+        for lease in leases:
+            await replay.insert_completions(lease, [completion(), completion()])
+    newest = list(enumerate([lease.group_id for lease in leases], 1))[3:]
+    assert await evaluated(replay, name) == newest
+    assert (await replay.evaluation(name)).done
+
+
+@scenario(learner={"samples": {"share": 0}})
+async def test_a_run_that_stores_nothing_keeps_no_groups_of_evaluations(replay: Driver) -> None:
+    name = await replay.start_evaluation(prompts=1)
+    (lease,) = await replay.lease(1)
+    assert await replay.insert(lease) == ACCEPTED
+    assert await evaluated(replay, name) == []
+
+
+@scenario()
+async def test_each_evaluation_has_groups_of_its_own(replay: Driver) -> None:
+    first, second = [await replay.start_evaluation(version=0, prompts=1) for _ in range(2)]
+    leases = await replay.lease(2)
+    for lease in leases:
+        await replay.insert(lease)
+    assert await evaluated(replay, first) == [(1, f"{first}-000000000")]
+    assert await evaluated(replay, second) == [(1, f"{second}-000000000")]

@@ -127,7 +127,32 @@ async def test_filtered_groups_are_handed_to_the_learner_once_as_they_were_inser
     assert await replay.insert_completions(first, unscored) == DUPLICATE
     answers = [answer async for answer in replay.stub.TakeFiltered(pb.TakeFilteredRequest())]
     assert [answer.reason for answer in answers] == ["unscored", "unscored"]
+    assert {answer.state for answer in answers} == {"filtered"}
     assert answers[1].group == message.SerializeToString()
+    assert await taken(replay) == []
+
+
+@scenario()
+async def test_groups_that_are_dropped_over_age_are_handed_to_the_learner(replay: Driver) -> None:
+    old, young = await replay.lease(2)
+    await replay.attach(5)
+    await replay.insert_completions(old, [completion(version=1, reward=r) for r in (0.0, 1.0)])
+    await replay.insert_completions(young, [completion(version=4, reward=r) for r in (0.0, 1.0)])
+    (batch,) = await replay.sample(1, version=5, max_staleness=2)
+    assert batch.group_id == young.group_id
+    (answer,) = [answer async for answer in replay.stub.TakeFiltered(pb.TakeFilteredRequest())]
+    assert (answer.state, answer.reason) == ("dropped", "stale")
+    assert types_pb2.Group.FromString(answer.group).group_id == old.group_id
+    assert (await replay.ledger()).dropped == {"stale": 1}
+
+
+@scenario(learner={"samples": {"share": 0}})
+async def test_a_run_that_stores_nothing_keeps_no_dropped_groups(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    await replay.attach(5)
+    await replay.insert_completions(lease, [completion(version=1, reward=r) for r in (0.0, 1.0)])
+    assert await replay.sample(1, version=5, max_staleness=2) == []
+    assert (await replay.ledger()).dropped == {"stale": 1}
     assert await taken(replay) == []
 
 

@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.samples.parts import clean, merge, parts_of, write_part
+from slipstream.samples import parts as module
+from slipstream.samples.folder import parts_of
+from slipstream.samples.parts import clean, merge, store_step, write_part
 
 SCHEMA = pa.schema([("step", pa.int32())])
 
@@ -39,6 +41,30 @@ def test_a_merged_part_has_the_rows_of_its_parts_in_order(tmp_path: Path) -> Non
     assert (merged.first, merged.last) == (1, 5)
     assert stored(tmp_path) == [1, 1, 2, 2, 5, 5]
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_merged_part_has_few_row_groups_which_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [write_part(tmp_path, step, step, rows(*[step] * 10), SCHEMA) for step in range(1, 11)]
+    monkeypatch.setattr(module, "ROWS_OF_A_BLOCK", 40)
+    with pq.ParquetFile(merge(tmp_path, parts, SCHEMA).path) as file:
+        assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [40, 40, 20]
+        first = file.metadata.row_group(0).column(0).statistics
+    assert (first.min, first.max) == (1, 4)
+    monkeypatch.setattr(module, "BYTES_OF_A_BLOCK", 4 * 15)
+    write_part(tmp_path, 20, 20, rows(*[20] * 10) * 4, SCHEMA)
+    with pq.ParquetFile(tmp_path / "000000020-000000020.parquet") as file:
+        assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [20, 20]
+
+
+def test_rows_of_a_step_are_added_to_its_part_or_replace_those_there(tmp_path: Path) -> None:
+    parts = [write_part(tmp_path, step, step, rows(step), SCHEMA) for step in (1, 2, 3)]
+    merge(tmp_path, parts, SCHEMA)
+    for step, replace in ((2, False), (3, True), (7, True)):
+        store_step(tmp_path, step, *rows(step, step), SCHEMA, replace=replace)
+    assert stored(tmp_path) == [1, 2, 2, 2, 3, 3, 7, 7]
+    assert [(part.first, part.last) for part in parts_of(tmp_path)] == [(1, 3), (7, 7)]
 
 
 def test_a_part_that_fails_leaves_nothing(tmp_path: Path) -> None:

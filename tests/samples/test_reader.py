@@ -13,11 +13,16 @@ from samples.made_up import completion, group, values_of
 from samples.test_writer import put, writing
 from slipstream.rpc import codec
 from slipstream.samples import writer as module
-from slipstream.samples.reader import ORDERS, Filter, NoSamples, SampleReader
-from slipstream.samples.table import StoredGroup, make_table, trained_groups
+from slipstream.samples.database import SampleDatabase
+from slipstream.samples.folder import FOLDER, parts_of
+from slipstream.samples.parts import blocks, merge, write_part
+from slipstream.samples.reader import ORDERS, STATES, Filter, NoSamples, SampleReader
+from slipstream.samples.table import SCHEMA, StoredGroup, make_table, trained_groups
 from slipstream.samples.writer import FilteredGroup
 
 STEPS = 12
+EVALUATED = 4
+"""Every so many steps, the version is evaluated."""
 
 
 def fill(run_dir: Path) -> list[dict[str, Any]]:
@@ -50,6 +55,11 @@ def fill(run_dir: Path) -> list[dict[str, Any]]:
             writer.put(step, groups[:2], values, filtered=[filtered])
             writer.wait()
             rows += make_table(step, stored, values, weights={"exact_match": 1.0}, time=0.0).to_pylist()
+            if step % EVALUATED == 0:
+                held_out = group(f"e{step}", [completion(random, words=words[0])], source="maths")
+                writer.put_evaluation(step, [codec.group_to_proto(held_out).SerializeToString()])
+                evaluated = [StoredGroup(group=held_out, state="evaluation")]
+                rows += make_table(step, evaluated, None, weights={"exact_match": 1.0}, time=0.0).to_pylist()
     return rows
 
 
@@ -94,7 +104,7 @@ FILTERS = st.builds(
     Filter,
     first_step=st.none() | st.integers(0, STEPS),
     last_step=st.none() | st.integers(0, STEPS),
-    state=st.sampled_from([None, "trained", "withheld", "filtered"]),
+    state=st.sampled_from([None, *STATES]),
     source=st.sampled_from([None, "maths", "code", "none"]),
     group=st.sampled_from([None, None, "3-1", "it's"]),
     least_reward=st.none() | st.floats(0, 1),
@@ -149,10 +159,10 @@ def test_steps_have_their_numbers(run_dir: Path, rows: list[dict[str, Any]]) -> 
     for step in steps:
         of_step = [row for row in rows if row["step"] == step["step"]]
         states = [row["state"] for row in of_step]
-        assert (step["completions"], step["groups"]) == (6, 3)
-        assert [step[state] for state in ("trained", "withheld", "filtered")] == [
-            states.count(state) for state in ("trained", "withheld", "filtered")
-        ]
+        evaluated = int(step["step"] % EVALUATED == 0)
+        assert (step["completions"], step["groups"]) == (6 + evaluated, 3 + evaluated)
+        assert step["evaluation"] == evaluated
+        assert [step[state] for state in STATES] == [states.count(state) for state in STATES]
 
 
 def test_a_run_that_merges_its_parts_is_read_meanwhile(
@@ -180,6 +190,77 @@ def test_a_run_that_merges_its_parts_is_read_meanwhile(
         ended.set()
         reading.join()
     assert wrong == []
+
+
+def test_a_page_has_its_own_rows_while_parts_get_other_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a part may move between the query for the places of a page and that for its rows."""
+    with writing(tmp_path) as writer:
+        for step in (1, 2):
+            put(writer, step, groups=4)
+    (first, _) = parts_of(tmp_path / FOLDER)
+    rows_at, moved = SampleDatabase.rows_at, []
+
+    def moving(self: SampleDatabase, *arguments: Any) -> Any:
+        if not moved:
+            moved.append(True)
+            (table,) = blocks(first)
+            write_part(tmp_path / FOLDER, 1, 1, [table.slice(1)], SCHEMA)
+        return rows_at(self, *arguments)
+
+    monkeypatch.setattr(SampleDatabase, "rows_at", moving)
+    page = SampleReader(tmp_path).completions(Filter())
+    names = [f"1-{n}" for n in (1, 2, 3)] + [f"2-{n}" for n in range(4)]
+    assert (page.total, [row["group"] for row in page.rows]) == (7, names)
+
+
+def test_pages_are_whole_while_the_run_writes_and_merges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MERGED_PARTS", 2)
+    wrong: list[str] = []
+    with writing(tmp_path) as writer:
+        put(writer, 1, groups=3)
+        written, ended = [1], threading.Event()
+
+        def read() -> None:
+            reader = SampleReader(tmp_path)
+            while not ended.is_set():
+                before = written[0]
+                page = reader.completions(Filter(), start=2, count=1000)
+                names = [row["group"] for row in page.rows]
+                expected = [f"{1 + n // 3}-{n % 3}" for n in range(2, page.total)]
+                if names != expected or page.total < 3 * before:
+                    wrong.append(f"{before}: {page.total} {names}")
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        for step in range(2, 40):
+            put(writer, step, groups=3)
+            written[0] = step
+        ended.set()
+        reading.join()
+    assert wrong == []
+
+
+def test_parts_of_an_earlier_version_lack_columns_that_are_null_then(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        for step in (1, 2):
+            put(writer, step)
+    for part in parts_of(tmp_path / FOLDER):
+        (table,) = blocks(part)
+        old = table.drop_columns(["worker"] if part.first == 1 else ["worker", "entropies"])
+        write_part(tmp_path / FOLDER, part.first, part.last, [old], old.schema)
+    reader = SampleReader(tmp_path)
+    assert [row["worker"] for row in reader.completions(Filter()).rows] == [None, None]
+    assert reader.completions(Filter(source="")).total == 2
+    assert [row["trained"] for row in reader.steps()] == [1, 1]
+    one = reader.completion(2, "2-0", 0)
+    assert one is not None
+    assert (one["worker"], one["entropies"], one["group"]) == (None, None, "2-0")
+    merge(tmp_path / FOLDER, parts_of(tmp_path / FOLDER), SCHEMA)
+    assert [row["step"] for row in reader.completions(Filter()).rows] == [1, 2]
 
 
 def test_a_new_run_has_no_completions_yet(tmp_path: Path) -> None:

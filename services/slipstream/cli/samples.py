@@ -31,7 +31,8 @@ def add_samples(commands: Subcommands) -> None:
     samples.add_argument(
         "--member", type=int, metavar="N", help="with --group: this completion, token by token"
     )
-    samples.add_argument("--state", choices=("trained", "withheld", "filtered"))
+    states = ("trained", "withheld", "filtered", "dropped", "evaluation")
+    samples.add_argument("--state", choices=states)
     samples.add_argument("--source", metavar="NAME", help="only prompts of this source of a mixture")
     samples.add_argument("--least-reward", type=float, metavar="R", help="only rewards of R or more")
     samples.add_argument("--largest-reward", type=float, metavar="R", help="only rewards of R or less")

@@ -83,6 +83,7 @@ async def main(pod: Pod) -> None:
         async with open_sample_writer(
             config, run_dir, version=version, decode=decode_group, log=pod.log
         ) as samples:
+            service.evaluator.store_in(samples)
             loop = make_loop(service, loaded, lockstep, publisher, samples=samples, teacher=teacher)
             service.fleet.saves.serve(loop.save)
             await service.begin(version, loaded.cursor)

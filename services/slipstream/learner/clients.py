@@ -116,13 +116,13 @@ class ReplayClient:
         await self._again("release", lambda seconds: self._stub.ReleaseBatch(request, timeout=seconds))
 
     async def take_filtered(self) -> list[FilteredGroup]:
-        """Return the groups that replay has filtered since the last call. It is one call only.
+        """Return the groups that replay has filtered or dropped since the last call. It is one call only.
 
         Errors: AioRpcError, Unreachable.
         """
         call = self._stub.TakeFiltered(pb.TakeFilteredRequest())
         return [
-            FilteredGroup(payload=response.group, reason=response.reason)
+            FilteredGroup(payload=response.group, reason=response.reason, state=response.state)
             async for response in with_idle_timeout(call, silence_seconds=self._answer_seconds)
         ]
 
@@ -170,6 +170,23 @@ class ReplayClient:
             mean_version=response.mean_version,
             by_source=replay_codec.accuracies_from_proto(response.by_source),
         )
+
+    async def take_evaluated(self, evaluation_id: str, start: int) -> list[tuple[int, bytes]]:
+        """Return number and bytes of the groups of an evaluation from the number `start` on.
+
+        Replay forgets those before `start`. Errors: AioRpcError.
+        """
+        request = pb.TakeEvaluatedRequest(evaluation_id=evaluation_id, start=start)
+        return await self._again("take evaluated", lambda seconds: self._read_evaluated(request, seconds))
+
+    async def _read_evaluated(
+        self, request: pb.TakeEvaluatedRequest, answer_seconds: float
+    ) -> list[tuple[int, bytes]]:
+        call = self._stub.TakeEvaluated(request)
+        return [
+            (response.number, response.group)
+            async for response in with_idle_timeout(call, silence_seconds=answer_seconds)
+        ]
 
     async def activity(self) -> Activity:
         """Return the ledger and the activity of the rollouts. It is one call only. Errors: AioRpcError."""

@@ -2,15 +2,22 @@
 
 import asyncio
 import time
+from typing import Final
+
+import grpc
 
 from slipstream.config import EvaluationConfig
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.report import Report
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.samples.writer import SampleWriter
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 POLL_SECONDS = 0.1
+MOST_BYTES: Final = 256 << 20
+"""Most bytes of the groups of one evaluation, which wait in memory until all have come."""
 
 
 class Evaluator:
@@ -37,7 +44,12 @@ class Evaluator:
         self._log = log
         self._start_seconds = start_seconds
         self._running: BackgroundTask[None] | None = None
+        self._samples: SampleWriter | None = None
         self.last_step: int | None = None
+
+    def store_in(self, samples: SampleWriter | None) -> None:
+        """Have `samples` store the completions of each evaluation that ends; None stores none."""
+        self._samples = samples
 
     def begin(self, version: int) -> None:
         """Evaluate `version` in the background, while training continues."""
@@ -68,10 +80,15 @@ class Evaluator:
         )
         seconds = self._config.timeout_seconds + self._start_seconds
         deadline = time.monotonic() + seconds
+        groups = None if self._samples is None else EvaluatedGroups(self._replay, evaluation_id, self._log)
         with self._metrics.waiting("evaluation"):
             while time.monotonic() < deadline and not stop.is_set():
                 evaluation = await self._replay.evaluation(evaluation_id)
+                if groups is not None:
+                    await groups.take(answered=evaluation.completions + evaluation.errors)
                 if evaluation.done:
+                    if self._samples is not None and groups is not None:
+                        self._samples.put_evaluation(version, groups.payloads)
                     self._start_seconds = 0.0
                     self._report.evaluation(version, evaluation)
                     self.last_step = version
@@ -84,3 +101,39 @@ class Evaluator:
         """Write a line for the console, so that the failure is seen before the next evaluation."""
         text = f"held-out evaluation of step {version} failed: {type(error).__name__}: {error}"
         self._report.event("progress", text=text)
+
+
+class EvaluatedGroups:
+    """The groups of one evaluation as they came, for the run to store. What fails here is only logged."""
+
+    def __init__(self, replay: ReplayClient, evaluation_id: str, log: Log) -> None:
+        self._replay = replay
+        self._evaluation_id = evaluation_id
+        self._log = log
+        self._answered = 0
+        self._next = 1
+        self._bytes = 0
+        self._complete = True
+        self.payloads: list[bytes] = []
+
+    async def take(self, *, answered: int) -> None:
+        """Take what has come since the last call. `answered`: completions of the evaluation so far."""
+        if not self._complete or answered == self._answered:
+            return
+        try:
+            groups = await self._replay.take_evaluated(self._evaluation_id, self._next)
+        except (SlipstreamError, grpc.aio.AioRpcError) as error:
+            self._give_up(f"{type(error).__name__}: {error}")
+            return
+        self._answered = answered
+        for number, payload in groups:
+            self._next = number + 1
+            self._bytes += len(payload)
+            if self._bytes > MOST_BYTES:
+                self._give_up(f"they have more than {MOST_BYTES >> 20} MiB; lower evaluation.prompts")
+                return
+            self.payloads.append(payload)
+
+    def _give_up(self, why: str) -> None:
+        self._complete = False
+        self._log.warning("further completions of the evaluation are not stored", why=why)

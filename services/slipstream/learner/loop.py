@@ -140,6 +140,7 @@ class Loop:
             await self._release_prefetched()
         seconds = time.monotonic() - self._clock.started
         await self._saver.save(self.version, self._cursor, self._unvaried_share)
+        await self._store_last_filtered()
         await self._publishing.settle()
         finished = await self._evaluate_last(stop)
         if finished:
@@ -289,8 +290,15 @@ class Loop:
             )
         return result
 
+    async def _store_last_filtered(self) -> None:
+        """Store with the last step what was filtered since. A run that goes on later takes it then."""
+        if self._samples is None or self.version < self._config.learner.steps:
+            return
+        if filtered := await self._take_filtered():
+            self._samples.put(self.version, [], None, filtered=filtered)
+
     async def _take_filtered(self) -> list[FilteredGroup]:
-        """Return the groups that replay has filtered since the last call; none if it does not answer."""
+        """Return the groups that replay has filtered or dropped since; none if it does not answer."""
         if self._samples is None:
             return []
         try:

@@ -129,6 +129,7 @@ def limits_of(config: RunConfig) -> Limits:
         pipeline_depth=config.staleness.pipeline_depth,
         groups_per_step=config.learner.groups_per_step,
         shaping=shaping_of(config),
+        stores_completions=config.learner.samples.share > 0,
     )
 
 

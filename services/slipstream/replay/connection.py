@@ -27,6 +27,7 @@ SCRIPTS = (
     "drop",
     "keep_filtered",
     "take_filtered",
+    "take_evaluated",
     "ack",
     "announce",
     "confirm",

@@ -1,14 +1,17 @@
 """Held-out evaluations: their prompts are leased like those of training, and never counted in the ledger."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from slipstream.records import Evaluation, SourceAccuracy
 from slipstream.replay.connection import Scripts
 from slipstream.replay.selection import Selection
-from slipstream.replay.store import inserted_from, sources_in
+from slipstream.replay.store import READ_BYTES, inserted_from, sources_in
 from slipstream.replay.summary import Summary
 from slipstream.replay.values import Inserted
 from slipstream.rpc.errors import NotFound
+
+EVALUATED_BYTES = 16 << 20
+"""Most bytes of the groups of an evaluation that the learner has not taken yet."""
 
 
 class EvaluationStore:
@@ -46,11 +49,13 @@ class EvaluationStore:
         selections: Mapping[str, Selection],
         *,
         reward: str = "",
+        payload: bytes = b"",
     ) -> Inserted:
         """Count a finished group, with its selections by reward. Idempotent by (group id, epoch).
 
         `reward`: whose mean is the accuracy of the source of the prompt; empty: that of the evaluation.
-        The completions of an invalid group count as errors.
+        `payload`: the bytes of the group, kept until the learner takes them; empty to keep none. The
+        completions of an invalid group count as errors, and are not kept.
         """
         rewards = [
             part
@@ -67,9 +72,24 @@ class EvaluationStore:
             summary.version_sum,
             summary.source,
             reward,
+            payload,
+            EVALUATED_BYTES,
             *rewards,
         )
         return inserted_from(answer)
+
+    async def take(self, evaluation_id: str, start: int) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield number and bytes of the groups of an evaluation from the number `start` on, in the order of
+        arrival.
+
+        Those before `start` are forgotten. Numbers begin at 1, and one is left out whose group was forgotten
+        because the groups were over EVALUATED_BYTES.
+        """
+        following = start
+        while flat := await self._scripts.call("take_evaluated", evaluation_id, start, following, READ_BYTES):
+            for number, payload in zip(flat[::2], flat[1::2], strict=True):
+                yield number, payload
+                following = number + 1
 
     async def get(self, evaluation_id: str) -> Evaluation:
         """Return the state of an evaluation. Errors: NotFound."""

@@ -194,9 +194,17 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def TakeFiltered(
         self, request: pb.TakeFilteredRequest, context: Any
     ) -> AsyncIterator[pb.TakeFilteredResponse]:
-        """Stream the filtered groups that the learner has not taken yet."""
-        async for reason, payload in self._store.take_filtered():
-            yield pb.TakeFilteredResponse(group=payload, reason=reason)
+        """Stream the filtered and dropped groups that the learner has not taken yet."""
+        async for state, reason, payload in self._store.take_filtered():
+            yield pb.TakeFilteredResponse(group=payload, reason=reason, state=state)
+
+    async def TakeEvaluated(
+        self, request: pb.TakeEvaluatedRequest, context: Any
+    ) -> AsyncIterator[pb.TakeEvaluatedResponse]:
+        """Stream the groups of an evaluation that the learner lacks."""
+        check_named(evaluation_id=request.evaluation_id)
+        async for number, payload in self._with.evaluations.take(request.evaluation_id, request.start):
+            yield pb.TakeEvaluatedResponse(group=payload, number=number)
 
     async def AnnounceVersion(
         self, request: pb.AnnounceVersionRequest, context: Any
@@ -312,6 +320,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
                 summary,
                 selections,
                 reward="" if summary.fault else self._evaluated.of(summary.source),
+                payload=payload if is_kept(group.group_id, self._stored_share) else b"",
             )
         return await self._store.insert(group.group_id, group.lease_epoch, summary, payload)
 

@@ -47,7 +47,7 @@ COUNTERS = (
 )
 NEVER = -1
 FILTERED_BYTES = 16 << 20
-"""Most bytes of the filtered groups that the learner has not taken yet."""
+"""Most bytes of the filtered and dropped groups that the learner has not taken yet."""
 READ_BYTES = 2 * 1024 * 1024
 
 
@@ -178,7 +178,13 @@ class ReplayStore:
         Superseded when the hand-out is not the newest.
         """
         ids = await self._scripts.call(
-            "sample", groups, version - max_staleness, version, hand_out.learner_epoch, hand_out.number
+            "sample",
+            groups,
+            version - max_staleness,
+            version,
+            hand_out.learner_epoch,
+            hand_out.number,
+            FILTERED_BYTES if self._limits.stores_completions else 0,
         )
         return tuple(group_id.decode() for group_id in ids)
 
@@ -215,12 +221,14 @@ class ReplayStore:
         """Keep a filtered group for the learner, which stores it. Errors: OutOfMemory, Unreachable."""
         await self._scripts.call("keep_filtered", reason, payload, FILTERED_BYTES)
 
-    async def take_filtered(self) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield reason and bytes of the groups that were filtered since the last call, the oldest first."""
+    async def take_filtered(self) -> AsyncIterator[tuple[str, str, bytes]]:
+        """Yield the groups that were filtered or dropped since the last call, the oldest first: `filtered` or
+        `dropped`, reason, bytes."""
         while entries := await self._scripts.call("take_filtered", READ_BYTES):
             for entry in entries:
-                reason, _, payload = entry.partition(b"\n")
-                yield reason.decode(), payload
+                name, _, payload = entry.partition(b"\n")
+                state, _, reason = name.decode().partition(":")
+                yield state, reason, payload
 
     async def ack(self, group_ids: Sequence[str], *, version: int, hand_out: HandOut) -> Acked:
         """Record that the step that made `version` trained on these groups.

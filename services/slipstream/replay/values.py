@@ -116,6 +116,8 @@ class Limits:
     pipeline_depth: int
     groups_per_step: int
     shaping: Shaping
+    stores_completions: bool = True
+    """Whether the learner stores groups that it does not train on."""
 
 
 def purpose_of(group_id: str) -> Purpose:

@@ -1,59 +1,45 @@
-"""The files of stored completions: `FIRST-LAST.parquet`, the rows of the steps from FIRST to LAST.
+"""Writes and merges the files of stored completions.
 
-A part appears under its name when it is whole, and is never changed. Several parts become one by `merge`: the
-new part appears first, then the old ones go. So a reader at any moment, and after a crash, finds each row in
-one part that no other part contains.
+A part appears under its name when it is whole. Several parts become one by `merge`: the new part appears
+first, then the old ones go. So a reader at any moment, and after a crash, finds each row in one part that no
+other part contains.
 """
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-SUFFIX: Final = ".parquet"
+from slipstream.samples.folder import SUFFIX, Part, part_of, parts_of
+
 PARTIAL: Final = ".partial"
 DIGITS: Final = 9
-ROWS_OF_A_BLOCK: Final = 4096
-"""Rows of one row group of a file, which a reader reads or skips as a whole."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Part:
-    """A file with the rows of some steps."""
-
-    first: int
-    last: int
-    path: Path
-
-    @property
-    def steps(self) -> int:
-        """Number of steps from the first to the last."""
-        return self.last - self.first + 1
-
-    def contains(self, other: "Part") -> bool:
-        """Return whether all steps of another part are also steps of this one."""
-        return self.first <= other.first and other.last <= self.last and self.steps > other.steps
-
-
-def parts_of(folder: Path) -> list[Part]:
-    """Return the parts of a folder in order, without those that a merged part contains."""
-    parts = sorted(filter(None, map(_part, folder.glob(f"*{SUFFIX}"))))
-    return [part for part in parts if not any(other.contains(part) for other in parts)]
+ROWS_OF_A_BLOCK: Final = 16384
+"""Most rows of one row group of a file, which a reader reads or skips as a whole."""
+BYTES_OF_A_BLOCK: Final = 8 << 20
+"""Bytes in memory from which on a row group is full. A reader decodes as many to show one completion."""
+LOOKED_UP: Final = ("step", "group", "state", "reward", "tokens", "staleness", "largest_ratio", "advantage")
+"""Columns of which each row group names the least and the largest value, so that a reader can skip it."""
+REPEATED: Final = ("state", "reason", "group", "source", "prompt", "answer", "finish_reason", "worker")
+"""Columns of which each row group has a dictionary, because neighbours have equal values."""
 
 
 def write_part(folder: Path, first: int, last: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Part:
-    """Write a part that appears when it is whole. Errors: OSError."""
+    """Write a part that appears when it is whole. Errors: OSError.
+
+    A column that a table lacks is null, as in the parts of an earlier version.
+    """
     path = folder / f"{first:0{DIGITS}}-{last:0{DIGITS}}{SUFFIX}"
     partial = path.with_name(path.name + PARTIAL)
     try:
         with open(partial, "wb") as file:
-            with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
-                for table in tables:
+            with _writer(file, schema) as writer:
+                for table in _full_blocks(tables, schema):
                     writer.write_table(table, row_group_size=ROWS_OF_A_BLOCK)
             file.flush()
             os.fsync(file.fileno())
@@ -72,7 +58,20 @@ def merge(folder: Path, parts: Sequence[Part], schema: pa.Schema) -> Part:
     return merged
 
 
-def blocks(part: Part) -> Iterable[pa.Table]:
+def store_step(folder: Path, step: int, table: pa.Table, schema: pa.Schema, *, replace: bool = False) -> None:
+    """Write the rows of a step, which may be in a part: besides its rows there, or in their place.
+
+    Errors: OSError.
+    """
+    part = next((part for part in parts_of(folder) if part.has_any(step, step)), None)
+    if part is None:
+        write_part(folder, step, step, [table], schema)
+        return
+    stored = (block.filter(pc.field("step") != step) if replace else block for block in blocks(part))
+    write_part(folder, part.first, part.last, chain(stored, [table]), schema)
+
+
+def blocks(part: Part) -> Iterator[pa.Table]:
     """Yield the rows of a part, some thousands at a time."""
     with pq.ParquetFile(part.path) as file:
         for index in range(file.num_row_groups):
@@ -92,13 +91,38 @@ def clean(folder: Path) -> None:
         partial.unlink(missing_ok=True)
     current = {part.path for part in parts_of(folder)}
     for path in folder.glob(f"*{SUFFIX}"):
-        if path not in current and _part(path) is not None:
+        if path not in current and part_of(path) is not None:
             path.unlink(missing_ok=True)
 
 
-def _part(path: Path) -> Part | None:
-    """Return the part of a file name; None for a file of another kind."""
-    with suppress(ValueError):
-        first, last = map(int, path.name.removesuffix(SUFFIX).split("-"))
-        return Part(first, last, path)
-    return None
+def _writer(file: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
+    names = frozenset(schema.names)
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[name for name in REPEATED if name in names],
+        write_statistics=[name for name in LOOKED_UP if name in names],
+    )
+
+
+def _full_blocks(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of some tables in tables of the schema that are full, except the last."""
+    pending: list[pa.Table] = []
+    for table in tables:
+        pending.append(_with_all_columns(table, schema))
+        full = sum(each.num_rows for each in pending) >= ROWS_OF_A_BLOCK
+        if full or sum(each.nbytes for each in pending) >= BYTES_OF_A_BLOCK:
+            yield pa.concat_tables(pending)
+            pending = []
+    if pending:
+        yield pa.concat_tables(pending)
+
+
+def _with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    names = frozenset(table.column_names)
+    columns = [
+        table[field.name] if field.name in names else pa.nulls(table.num_rows, field.type) for field in schema
+    ]
+    return pa.table(columns, schema=schema)

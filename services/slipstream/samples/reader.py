@@ -1,29 +1,32 @@
-"""Reads the stored completions of a run, also while the run writes them."""
+"""Reads the stored completions of a run, also while the run writes them.
 
-import threading
+A page takes two queries. The first reads only the columns of the filter and of the order, counts what the
+filter selects, and returns the places of the rows of the page: file, and number in the file. The second reads
+all other columns of these rows alone.
+"""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
-import duckdb
-
-from slipstream.samples.parts import parts_of
+from slipstream.samples.database import PLACE, NoSamples, PartsChanged, Row, SampleDatabase, one_line, quoted
+from slipstream.samples.folder import FOLDER
 from slipstream.samples.table import SCHEMA, SUMMARIES, TOKEN_TYPES, TRAINED_TYPES
 from slipstream.samples.vocabulary import NAME as TOKENIZER
 from slipstream.samples.vocabulary import read_vocabulary, token_texts
-from slipstream.samples.writer import FOLDER
 
-Row = Mapping[str, Any]
+__all__ = ["Filter", "NoSamples", "Page", "Row", "SampleReader"]
+
 MOST_ROWS: Final = 1000
 """Most rows of one page."""
-ATTEMPTS: Final = 5
-"""How often a query begins again because the run has merged the parts that it was reading."""
 ORDERS: Final = ("step", "reward", "tokens", "staleness", "largest_ratio", "advantage", "clipped", "over_age")
+IDENTITY: Final = ("step", "group", "member")
+"""Columns that name a completion."""
 
 
-class NoSamples(ValueError):
-    """The directory has no stored completions, or none that can be read; the message says why."""
+State = Literal["trained", "withheld", "filtered", "dropped", "evaluation"]
+STATES: Final[tuple[State, ...]] = get_args(State)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Filter:
 
     first_step: int | None = None
     last_step: int | None = None
-    state: Literal["trained", "withheld", "filtered"] | None = None
+    state: State | None = None
     source: str | None = None
     group: str | None = None
     least_reward: float | None = None
@@ -98,18 +101,15 @@ class SampleReader:
                 f"{run_dir}: has no folder {FOLDER}; the run stores no completions (learner.samples.share), "
                 "is older than this folder, or is no run"
             )
-        # DuckDB reads Parquet by itself: it shall download nothing
-        self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "threads": "2"})
-        self._lock = threading.Lock()
+        self._database = SampleDatabase(self._folder)
         self._vocabulary: Mapping[int, bytes] | None = None
 
     def steps(self) -> Sequence[Row]:
-        """Return for each step its number of completions by state, with their mean reward and staleness."""
-        return self._query(
-            'select step, count(*) as completions, count(distinct "group") as "groups", '
-            "count(*) filter (state = 'trained') as trained, "
-            "count(*) filter (state = 'withheld') as withheld, "
-            "count(*) filter (state = 'filtered') as filtered, "
+        """Return for each step its number of completions by state, and the mean reward and staleness of the
+        trained ones."""
+        states = ", ".join(f"count(*) filter (state = '{state}') as {state}" for state in STATES)
+        return self._rows(
+            f'select step, count(*) as completions, count(distinct "group") as "groups", {states}, '
             "avg(reward) filter (state = 'trained') as reward, "
             "avg(staleness) filter (state = 'trained') as staleness "
             "from samples group by step order by step",
@@ -129,32 +129,37 @@ class SampleReader:
             raise ValueError(
                 f"got start {start} and count {count}, needs start >= 0 and count up to {MOST_ROWS}"
             )
-        sql, values = where.conditions
-        by = "clipped_low + clipped_high" if order == "clipped" else order
-        columns = ", ".join(f'"{name}"' for name in SUMMARIES)
-        rows = self._query(
-            f"select {columns} from samples where {sql} order by {by} {'desc' if descending else 'asc'} "
-            f'nulls last, step, dispatch_index, "group", member limit {count} offset {start}',
-            values,
-        )
-        (total,) = self._query(f"select count(*) as total from samples where {sql}", values)
-        return Page(total=total["total"], rows=rows)
+        sql, values = _page_sql(where, order, descending=descending, start=start, count=count)
+
+        def reading(files: Sequence[str]) -> Page:
+            places = self._database.rows(files, sql, values)
+            named = [row for row in places if row["filename"] is not None]
+            return Page(total=places[0]["total"], rows=self._at(named, SUMMARIES))
+
+        return self._database.read(reading, first=where.first_step, last=where.last_step)
 
     def completion(self, step: int, group: str, member: int) -> Row | None:
         """Return all columns of one completion; None if it is not stored."""
-        rows = self._query(
-            'select * from samples where step = $step and "group" = $group and member = $member',
-            {"step": step, "group": group, "member": member},
+        sql = (
+            f"select {quoted((*PLACE, *IDENTITY))} from samples "
+            'where step = $step and "group" = $group and member = $member limit 1'
         )
-        return rows[0] if rows else None
+        values = {"step": step, "group": group, "member": member}
+
+        def reading(files: Sequence[str]) -> Row | None:
+            rows = self._at(self._database.rows(files, sql, values), SCHEMA.names)
+            return rows[0] if rows else None
+
+        return self._database.read(reading, first=step, last=step)
 
     def tokens_of_step(self, step: int) -> list[Row]:
         """Return what a loss reads of the completions that a step trained on, in the order of the batch."""
-        columns = ", ".join(f'"{name}"' for name in ("group", "segment_starts", *TOKEN_TYPES, *TRAINED_TYPES))
-        return self._query(
+        columns = quoted(("group", "segment_starts", *TOKEN_TYPES, *TRAINED_TYPES))
+        return self._rows(
             f"select {columns} from samples where step = $step and state = 'trained' "
             'order by dispatch_index, "group", member',
             {"step": step},
+            step=step,
         )
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
@@ -167,33 +172,49 @@ class SampleReader:
             try:
                 self._vocabulary = read_vocabulary(file) if file.exists() else {}
             except (OSError, ValueError) as error:
-                raise NoSamples(_line(error)) from error
+                raise NoSamples(one_line(error)) from error
         return token_texts(token_ids, self._vocabulary)
 
-    def _query(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
-        """Return the rows of a query over the table `samples`. Errors: NoSamples."""
-        for _ in range(ATTEMPTS):
-            files = [str(part.path) for part in parts_of(self._folder)]
-            try:
-                return self._answer(sql, files, values)
-            except duckdb.IOException as error:
-                if all(Path(file).exists() for file in files):
-                    raise NoSamples(f"{self._folder}: {_line(error)}") from error
-            except duckdb.Error as error:
-                raise NoSamples(f"{self._folder}: {_line(error)}") from error
-        raise NoSamples(f"{self._folder}: its files change faster than they can be read; try again")
+    def _rows(self, sql: str, values: Mapping[str, Any], *, step: int | None = None) -> list[Row]:
+        """Return the rows of a query over all completions, or those of one step. Errors: NoSamples."""
+        return self._database.read(
+            lambda files: self._database.rows(files, sql, values), first=step, last=step
+        )
 
-    def _answer(self, sql: str, files: Sequence[str], values: Mapping[str, Any]) -> list[Row]:
-        with self._lock, self._connection.cursor() as cursor:
-            if files:
-                source, bound = "read_parquet($files)", {**values, "files": list(files)}
-            else:
-                source, bound = "empty", dict(values)
-                cursor.register("empty", SCHEMA.empty_table())
-            cursor.execute(f"with samples as (select * from {source}) {sql}", bound)
-            names = [column[0] for column in cursor.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    def _at(self, places: Sequence[Row], columns: Sequence[str]) -> list[Row]:
+        """Return columns of the rows at some places, in order.
+
+        Errors: PartsChanged if other completions are there by now.
+        """
+        wanted = dict.fromkeys((*columns, *PLACE))
+        rows = self._database.rows_at([_place(place) for place in places], list(wanted))
+        by_place = {_place(row): row for row in rows}
+        ordered = [by_place.get(_place(place)) for place in places]
+        for place, row in zip(places, ordered, strict=True):
+            if row is None or any(row[name] != place[name] for name in IDENTITY):
+                raise PartsChanged
+        return [{name: row[name] for name in columns} for row in ordered if row is not None]
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _page_sql(
+    where: Filter, order: str, *, descending: bool, start: int, count: int
+) -> tuple[str, dict[str, Any]]:
+    """Return a query for the number of completions, in each row, and for place and name of those of a page.
+
+    A page without completions has one row, whose place is null.
+    """
+    condition, values = where.conditions
+    by = "clipped_low + clipped_high" if order == "clipped" else order
+    names = quoted((*PLACE, *IDENTITY, "dispatch_index"))
+    sorting = f'sorted {"desc" if descending else "asc"} nulls last, step, dispatch_index, "group", member'
+    return (
+        f", selected as materialized (select {names}, {by} as sorted from samples where {condition}), "
+        f"page as (select * from selected order by {sorting} limit {count} offset {start}) "
+        f"select total, page.* from (select count(*) as total from selected) left join page on true "
+        f"order by {sorting}",
+        values,
+    )
+
+
+def _place(row: Row) -> tuple[str, int]:
+    return row["filename"], row["file_row_number"]

@@ -49,9 +49,9 @@ TRAINED_TYPES: Final[Mapping[str, pa.DataType]] = {
 }
 SCHEMA: Final = pa.schema(
     [
-        ("step", pa.int32()),  # the step that trained on it, or was next when it was filtered
-        ("state", pa.string()),  # trained, withheld or filtered
-        ("reason", pa.string()),  # why it is withheld or filtered
+        ("step", pa.int32()),  # of training, or next when it was filtered; the version evaluated
+        ("state", pa.string()),  # trained, withheld, filtered, dropped or evaluation
+        ("reason", pa.string()),  # why it did not train
         ("time", pa.float64()),  # seconds since 1970
         ("group", pa.string()),
         ("dispatch_index", pa.int64()),
@@ -96,7 +96,7 @@ class StoredGroup:
 
     group: Group
     state: str
-    """`trained`, or `filtered`."""
+    """`trained`, `filtered`, `dropped` or `evaluation`."""
     reason: str = ""
     first: int = NOT_IN_BATCH
     """Index of its first completion in the batch."""

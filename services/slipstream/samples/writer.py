@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 
 from slipstream.config import RunConfig, SamplesConfig
 from slipstream.records import Group
-from slipstream.samples.parts import blocks, clean, merge, parts_of, remove, write_part
+from slipstream.samples.folder import EVALUATIONS, FOLDER, parts_of, stored_parts
+from slipstream.samples.parts import blocks, clean, merge, remove, store_step, write_part
 from slipstream.samples.share import is_kept
 from slipstream.samples.table import SCHEMA, StoredGroup, make_table, trained_groups
 from slipstream.samples.token_values import TokenValues
 from slipstream.samples.vocabulary import NAME as TOKENIZER
 from slipstream.telemetry.logs import Log
 
-FOLDER: Final = "samples"
 INDEX: Final = "store.json"
 MERGED_PARTS: Final = 32
 """Parts of equal age that become one."""
@@ -37,10 +37,12 @@ QUEUED_STEPS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilteredGroup:
-    """A group that replay has filtered, as it arrived there."""
+    """A group that replay has filtered or dropped, as it arrived there."""
 
     payload: bytes
     reason: str
+    state: str = "filtered"
+    """`filtered`, `dropped`, or `evaluation` for one that is never trained."""
 
 
 Decode = Callable[[bytes], Group]
@@ -75,7 +77,9 @@ class _Step:
     step: int
     groups: Sequence[StoredGroup]
     values: TokenValues | None
-    filtered: Sequence[FilteredGroup]
+    untrained: Sequence[FilteredGroup]
+    evaluation: bool = False
+    """Whether the groups are of an evaluation, whose completions replace those of an earlier attempt."""
 
 
 class SampleWriter:
@@ -97,14 +101,18 @@ class SampleWriter:
         trains them again. Errors: OSError.
         """
         self._folder = run_dir / FOLDER
+        self._folders = (self._folder, self._folder / EVALUATIONS)
         self._most_bytes = config.max_mib << 20
         self._weights = weights
         self._decode = decode
         self._log = log
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._share = min(config.share, _stored_share(self._folder))
-        clean(self._folder)
-        _forget_after(self._folder, version)
+        index = _read_index(self._folder)
+        self._share = min(config.share, index.share)
+        self._halving = index.halving
+        for folder in self._folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            clean(folder)
+            _forget_after(folder, version)
         self._write_index()
         self._queue: queue.Queue[_Step | None] = queue.Queue(QUEUED_STEPS)
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
@@ -123,10 +131,23 @@ class SampleWriter:
         groups: the whole batch, whose completions `values` counts. filtered: since the step before.
         """
         kept = [group for group in trained_groups(groups) if is_kept(group.group.group_id, self._share)]
+        return self._queued(_Step(step=step, groups=kept, values=values, untrained=filtered))
+
+    def put_evaluation(self, version: int, payloads: Sequence[bytes]) -> bool:
+        """Store the groups of an evaluation soon, in the place of those of an earlier evaluation of the
+        version; return False if the thread is too far behind."""
+        groups = [FilteredGroup(payload=payload, reason="", state="evaluation") for payload in payloads]
+        return self._queued(_Step(step=version, groups=(), values=None, untrained=groups, evaluation=True))
+
+    def _queued(self, step: _Step) -> bool:
         try:
-            self._queue.put_nowait(_Step(step=step, groups=kept, values=values, filtered=filtered))
+            self._queue.put_nowait(step)
         except queue.Full:
-            self._log.warning("the completions of a step are not stored: the disk is too slow", step=step)
+            self._log.warning(
+                "the completions of a step are not stored: the disk is too slow",
+                step=step.step,
+                evaluation=step.evaluation,
+            )
             return False
         return True
 
@@ -150,46 +171,48 @@ class SampleWriter:
                 self._queue.task_done()
 
     def _write(self, step: _Step) -> None:
-        groups = [*step.groups, *self._filtered(step.filtered)]
+        if self._halving:
+            self._remove_others()  # an earlier process ended before it had removed them all
+        groups = [*step.groups, *self._decoded(step.untrained)]
         table = make_table(step.step, groups, step.values, weights=self._weights, time=time.time())
         if not table.num_rows:
             return
-        write_part(self._folder, step.step, step.step, [table], SCHEMA)
-        self._merge()
-        if sum(part.path.stat().st_size for part in parts_of(self._folder)) > self._most_bytes:
+        folder = self._folder / EVALUATIONS if step.evaluation else self._folder
+        store_step(folder, step.step, table, SCHEMA, replace=step.evaluation)
+        _merge(folder)
+        if sum(part.path.stat().st_size for part in stored_parts(self._folder)) > self._most_bytes:
             self._halve()
 
-    def _filtered(self, groups: Sequence[FilteredGroup]) -> list[StoredGroup]:
-        """Return the filtered groups that belong to the stored share."""
+    def _decoded(self, groups: Sequence[FilteredGroup]) -> list[StoredGroup]:
+        """Return the untrained groups that belong to the stored share."""
         kept = []
         for each in groups:
             try:
                 group = self._decode(each.payload)
             except ValueError as error:  # it may be filtered because nobody can read it
-                self._log.warning("a filtered group is not stored", reason=each.reason, error=str(error))
+                self._log.warning(
+                    "a group is not stored", state=each.state, reason=each.reason, error=str(error)
+                )
                 continue
             if is_kept(group.group_id, self._share):
-                kept.append(StoredGroup(group=group, state="filtered", reason=each.reason))
+                kept.append(StoredGroup(group=group, state=each.state, reason=each.reason))
         return kept
-
-    def _merge(self) -> None:
-        """Make one part of the newest ones that are equally large, as often as there are enough."""
-        size = 1
-        while True:
-            parts = parts_of(self._folder)
-            newest = [part for part in parts[-MERGED_PARTS:] if size <= part.steps < size * MERGED_PARTS]
-            if len(newest) < MERGED_PARTS:
-                return
-            merge(self._folder, newest, SCHEMA)
-            size *= MERGED_PARTS
 
     def _halve(self) -> None:
         """Keep half of the groups, in all parts and from now on."""
         self._share /= 2
+        self._halving = True
         self._write_index()
         self._log.info("half of the stored completions are removed: the folder is full", share=self._share)
-        for part in parts_of(self._folder):
-            write_part(self._folder, part.first, part.last, map(self._kept, blocks(part)), SCHEMA)
+        self._remove_others()
+
+    def _remove_others(self) -> None:
+        """Remove the groups that are not of the share that is left, from all parts."""
+        for folder in self._folders:
+            for part in parts_of(folder):
+                write_part(folder, part.first, part.last, map(self._kept, blocks(part)), SCHEMA)
+        self._halving = False
+        self._write_index()
 
     def _kept(self, table: pa.Table) -> pa.Table:
         """Return the rows of the groups that are kept."""
@@ -198,7 +221,8 @@ class SampleWriter:
 
     def _write_index(self) -> None:
         partial = self._folder / f"{INDEX}.partial"
-        partial.write_text(json.dumps({"format": 1, "share": self._share, "weights": dict(self._weights)}))
+        index = {"format": 1, "share": self._share, "halving": self._halving, "weights": dict(self._weights)}
+        partial.write_text(json.dumps(index))
         partial.replace(self._folder / INDEX)
 
 
@@ -211,12 +235,34 @@ def _copy_tokenizer(model: Path, folder: Path) -> None:
         partial.replace(target)
 
 
-def _stored_share(folder: Path) -> float:
-    """Return the share of the groups that an earlier process has kept; 1 without one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Index:
+    """What an earlier process has left."""
+
+    share: float = 1.0
+    """Share of the groups that it has kept."""
+    halving: bool = False
+    """Whether parts may still have groups of a larger share."""
+
+
+def _read_index(folder: Path) -> _Index:
     try:
-        return float(json.loads((folder / INDEX).read_text())["share"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 1.0
+        stored = json.loads((folder / INDEX).read_text())
+        return _Index(share=float(stored["share"]), halving=bool(stored.get("halving")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return _Index()
+
+
+def _merge(folder: Path) -> None:
+    """Make one part of the newest ones that are equally large, as often as there are enough."""
+    size = 1
+    while True:
+        parts = parts_of(folder)
+        newest = [part for part in parts[-MERGED_PARTS:] if size <= part.steps < size * MERGED_PARTS]
+        if len(newest) < MERGED_PARTS:
+            return
+        merge(folder, newest, SCHEMA)
+        size *= MERGED_PARTS
 
 
 def _forget_after(folder: Path, version: int) -> None:

@@ -299,12 +299,30 @@ class TakeFilteredRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class TakeFilteredResponse(_message.Message):
-    __slots__ = ("group", "reason")
+    __slots__ = ("group", "reason", "state")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     group: bytes
     reason: str
-    def __init__(self, group: _Optional[bytes] = ..., reason: _Optional[str] = ...) -> None: ...
+    state: str
+    def __init__(self, group: _Optional[bytes] = ..., reason: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+
+class TakeEvaluatedRequest(_message.Message):
+    __slots__ = ("evaluation_id", "start")
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    start: int
+    def __init__(self, evaluation_id: _Optional[str] = ..., start: _Optional[int] = ...) -> None: ...
+
+class TakeEvaluatedResponse(_message.Message):
+    __slots__ = ("group", "number")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    group: bytes
+    number: int
+    def __init__(self, group: _Optional[bytes] = ..., number: _Optional[int] = ...) -> None: ...
 
 class AnnounceVersionRequest(_message.Message):
     __slots__ = ("version", "learner_epoch")

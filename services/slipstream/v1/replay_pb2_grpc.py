@@ -92,6 +92,11 @@ class ReplayStub(object):
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.TakeFilteredRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_replay__pb2.TakeFilteredResponse.FromString,
                 _registered_method=True)
+        self.TakeEvaluated = channel.unary_stream(
+                '/slipstream.v1.Replay/TakeEvaluated',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.TakeEvaluatedRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.TakeEvaluatedResponse.FromString,
+                _registered_method=True)
         self.AnnounceVersion = channel.unary_unary(
                 '/slipstream.v1.Replay/AnnounceVersion',
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.AnnounceVersionRequest.SerializeToString,
@@ -221,8 +226,17 @@ class ReplayServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TakeFiltered(self, request, context):
-        """Learner: take the groups that were filtered since the last call, to store
-        them. Replay keeps the newest of them, up to a bound of bytes.
+        """Learner: take the groups that were filtered, or dropped because all their
+        tokens were over age, since the last call, to store them. Replay keeps the newest of them, up to a bound of bytes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeEvaluated(self, request, context):
+        """Learner: take the groups of an evaluation, to store them. Replay keeps the
+        newest of them, up to a bound of bytes, and forgets those before `start`; a
+        repeated call gets the same groups again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -346,6 +360,11 @@ def add_ReplayServicer_to_server(servicer, server):
                     servicer.TakeFiltered,
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.TakeFilteredRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_replay__pb2.TakeFilteredResponse.SerializeToString,
+            ),
+            'TakeEvaluated': grpc.unary_stream_rpc_method_handler(
+                    servicer.TakeEvaluated,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.TakeEvaluatedRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.TakeEvaluatedResponse.SerializeToString,
             ),
             'AnnounceVersion': grpc.unary_unary_rpc_method_handler(
                     servicer.AnnounceVersion,
@@ -688,6 +707,33 @@ class Replay(object):
             '/slipstream.v1.Replay/TakeFiltered',
             slipstream_dot_v1_dot_replay__pb2.TakeFilteredRequest.SerializeToString,
             slipstream_dot_v1_dot_replay__pb2.TakeFilteredResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeEvaluated(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/slipstream.v1.Replay/TakeEvaluated',
+            slipstream_dot_v1_dot_replay__pb2.TakeEvaluatedRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.TakeEvaluatedResponse.FromString,
             options,
             channel_credentials,
             insecure,

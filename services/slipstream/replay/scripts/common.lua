@@ -25,7 +25,7 @@ local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id �
 local admission = prefix .. 'admission'                    -- hash: paused (1, 0); when, by whom and why that changed
 
 local retired = prefix .. 'retired'                        -- hash: id → JSON: retired prompts that are not logged yet
-local filtered = prefix .. 'filtered'                      -- list: reason, line feed, group: for the learner to store
+local filtered = prefix .. 'filtered'                      -- list: name in the ledger, line feed, group: for the learner to store
 local filtered_bytes = prefix .. 'filtered_bytes'          -- bytes of that list
 local workers = prefix .. 'workers'                        -- hash: worker → JSON: time of its last call, and its state
 local rollouts = prefix .. 'rollouts'                      -- hash: rollout → time of its last heartbeat, and its JSON
@@ -88,6 +88,31 @@ end
 local function unbuffer(id)
   redis.call('ZREM', buffered, id)
   redis.call('ZREM', ages, id)
+end
+
+-- Keep a filtered or dropped group for the learner to store, and forget the oldest ones beyond the bound. `name` is
+-- that of the ledger, as in filtered:invalid.
+local function keep_for_learner(name, bytes, most_bytes)
+  local entry = name .. '\n' .. bytes
+  redis.call('RPUSH', filtered, entry)
+  local size = redis.call('INCRBY', filtered_bytes, #entry)
+  while size > most_bytes do
+    size = redis.call('DECRBY', filtered_bytes, #redis.call('LPOP', filtered))
+  end
+end
+
+-- The key of the groups of an evaluation that the learner has not taken yet. It is a hash: number of the group → group,
+-- `bytes` → their size, `first` → number of the oldest one.
+local function evaluated_key(evaluation_id)
+  return prefix .. 'evaluated:' .. evaluation_id
+end
+
+local function forget_first_evaluated(evaluated)
+  local first = redis.call('HGET', evaluated, 'first')
+  local bytes = redis.call('HGET', evaluated, first)
+  redis.call('HDEL', evaluated, first)
+  redis.call('HINCRBY', evaluated, 'first', 1)
+  return redis.call('HINCRBY', evaluated, 'bytes', -#bytes)
 end
 
 -- Free the bytes of a finished group. Its hash stays for REMEMBER_SECONDS.

@@ -1,5 +1,5 @@
 -- ARGV: groups, oldest version that a group's newest token may have, version before the step, learner epoch,
---   number of this hand-out
+--   number of this hand-out, most bytes of filtered and dropped groups to keep for the learner to store (0: keep none)
 -- Release the groups that an older hand-out holds for the same step; drop the groups over age; then put the oldest
 -- groups in flight: exactly `groups` of them, or none. Returns their ids.
 local wanted, number = tonumber(ARGV[1]), tonumber(ARGV[5])
@@ -23,6 +23,9 @@ if number > newest then
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ages, '-inf', '(' .. ARGV[2])) do
   unbuffer(id)
+  if tonumber(ARGV[6]) > 0 then
+    keep_for_learner('dropped:stale', redis.call('HGET', group_key(id), 'bytes'), tonumber(ARGV[6]))
+  end
   settle(id)
   count('dropped:stale', 1)
 end

@@ -1,5 +1,5 @@
--- ARGV: about how many bytes to return. Return the oldest filtered groups, and forget them: {reason, line feed,
--- group} each.
+-- ARGV: about how many bytes to return. Return the oldest filtered and dropped groups, and forget them: {name in the
+-- ledger, line feed, group} each.
 allow_when_full()
 local taken, size = {}, 0
 while size < tonumber(ARGV[1]) do

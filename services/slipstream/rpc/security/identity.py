@@ -24,6 +24,7 @@ CALLERS: Mapping[str, frozenset[str]] = {
     _REPLAY + "ListRollouts": frozenset({"actor", "console"}),
     _REPLAY + "SampleBatch": frozenset({"learner"}),
     _REPLAY + "TakeFiltered": frozenset({"learner"}),
+    _REPLAY + "TakeEvaluated": frozenset({"learner"}),
     _REPLAY + "AckBatch": frozenset({"learner"}),
     _REPLAY + "ReleaseBatch": frozenset({"learner"}),
     _REPLAY + "DropGroups": frozenset({"learner"}),

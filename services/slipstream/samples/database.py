@@ -1,0 +1,119 @@
+"""SQL over the stored completions of a run, also while the run writes and merges them."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import duckdb
+
+from slipstream.processes.cores import usable_cores
+from slipstream.samples.folder import stored_parts
+from slipstream.samples.table import SCHEMA
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+ATTEMPTS: Final = 5
+"""How often a query begins again because the run has changed the parts that it was reading."""
+MEMORY: Final = "1GiB"
+"""Most memory of all queries at a time; a larger sort goes on in files of the temporary directory."""
+PLACE: Final = ("filename", "file_row_number")
+"""Columns of the table `samples` besides those of SCHEMA: file of a row, and its number there."""
+
+
+class NoSamples(ValueError):
+    """The directory has no stored completions, or none that can be read; the message says why."""
+
+
+class PartsChanged(Exception):
+    """A part has other rows than a moment ago."""
+
+
+class SampleDatabase:
+    """Answers SQL over the table `samples`, which has the rows of some parts. Several threads may call it.
+
+    Columns that the parts of an earlier version lack are null.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        spilled = Path(tempfile.gettempdir()) / f"slipstream-samples-{os.getpid()}"
+        # DuckDB reads Parquet by itself: it shall download nothing
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "autoinstall_known_extensions": "false",
+            "memory_limit": MEMORY,
+            "parquet_metadata_cache": "true",
+            "temp_directory": str(spilled),
+            "threads": str(usable_cores()),
+        }
+        self._connection = duckdb.connect(config=config)
+        self._connection.register("nothing", SCHEMA.empty_table())
+        self._connection.execute("create table empty as from nothing")
+        self._lock = threading.Lock()
+
+    def read(
+        self, reading: Callable[[Sequence[str]], T], *, first: int | None = None, last: int | None = None
+    ) -> T:
+        """Return the result of `reading` the files with the steps from `first` to `last`; None is no bound.
+
+        `reading` is called again when the run has merged or removed the files meanwhile. Errors: NoSamples.
+        """
+        for _ in range(ATTEMPTS):
+            files = [str(part.path) for part in stored_parts(self._folder) if part.has_any(first, last)]
+            try:
+                return reading(files)
+            except PartsChanged:
+                continue
+            except duckdb.IOException as error:
+                if all(Path(file).exists() for file in files):
+                    raise NoSamples(f"{self._folder}: {one_line(error)}") from error
+            except duckdb.Error as error:
+                raise NoSamples(f"{self._folder}: {one_line(error)}") from error
+        raise NoSamples(f"{self._folder}: its files change faster than they can be read; try again")
+
+    def rows(self, files: Sequence[str], sql: str, values: Mapping[str, Any]) -> list[Row]:
+        """Return the rows of a query over the table `samples`. `sql` continues a list of `with`."""
+        if not files:
+            return self._rows(f"with samples as ({_EMPTY}) {sql}", values)
+        source = f"select * from read_parquet($files, union_by_name=true, {_PLACES})"
+        return self._rows(
+            f"with samples as ({source} union all by name {_EMPTY}) {sql}", {**values, "files": list(files)}
+        )
+
+    def rows_at(self, places: Sequence[tuple[str, int]], columns: Sequence[str]) -> list[Row]:
+        """Return some columns of the rows at these places, in any order."""
+        numbers: dict[str, list[int]] = {}
+        for file, number in places:
+            numbers.setdefault(file, []).append(number)
+        sources = [
+            f"select * from read_parquet($file{index}, {_PLACES}) "
+            f"where file_row_number in ({', '.join(map(str, of_file))})"
+            for index, of_file in enumerate(numbers.values())
+        ]
+        samples = " union all by name ".join([*sources, _EMPTY])
+        files = {f"file{index}": file for index, file in enumerate(numbers)}
+        return self._rows(f"with samples as ({samples}) select {quoted(columns)} from samples", files)
+
+    def _rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
+        with self._lock:
+            cursor = self._connection.cursor()
+        with cursor:
+            cursor.execute(sql, dict(values))
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+_PLACES: Final = "filename=true, file_row_number=true"
+_EMPTY: Final = "select *, '' as filename, 0::bigint as file_row_number from empty"
+
+
+def quoted(columns: Sequence[str]) -> str:
+    """Return the names of columns as SQL."""
+    return ", ".join(f'"{name}"' for name in columns)
+
+
+def one_line(error: Exception) -> str:
+    """Return the message of an error on one line."""
+    return " ".join(str(error).split())
