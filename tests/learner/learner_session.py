@@ -36,10 +36,13 @@ from slipstream.learner.publishing import Publishing
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
+from slipstream.learner.service import run_directory
 from slipstream.records import Ledger
 from slipstream.replay.__main__ import shaping_of
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
+from slipstream.samples.timeline.spans import FILE
+from slipstream.samples.timeline.writer import Timeline, TimelineFile
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 
 CPU = torch.device("cpu")
@@ -113,7 +116,10 @@ async def _learner(
 ) -> AsyncIterator[Loop]:
     """A learner with its fleet of one; the context is entered when it has ended."""
     metrics, log, weights = script.metrics, script.log, asyncio.Lock()
-    fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", metrics=metrics, log=log)
+    timeline = Timeline({FILE: TimelineFile(run_directory(config))}, log)
+    fleet = Fleet(
+        model_fingerprint=FINGERPRINT, backend="gloo", timeline=timeline, metrics=metrics, log=log
+    )
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
     )
@@ -139,7 +145,13 @@ async def _learner(
         run_dir=config.run_dir,
         lockstep=lockstep,
         publishing=Publishing(
-            lockstep=lockstep, publisher=publisher, replay=replay, weights=weights, overlap=False, log=log
+            lockstep=lockstep,
+            publisher=publisher,
+            replay=replay,
+            weights=weights,
+            overlap=False,
+            timeline=timeline,
+            log=log,
         ),
         saver=Saver(
             root=config.run_dir / "checkpoints",
@@ -148,12 +160,21 @@ async def _learner(
             replay=replay,
             model_fingerprint=FINGERPRINT,
             durable=loaded.version or None,
+            timeline=timeline,
             metrics=metrics,
             log=log,
         ),
-        evaluator=Evaluator(config=config.evaluation, replay=replay, report=report, metrics=metrics, log=log),
+        evaluator=Evaluator(
+            config=config.evaluation,
+            replay=replay,
+            report=report,
+            timeline=timeline,
+            metrics=metrics,
+            log=log,
+        ),
         replay=replay,
         report=report,
+        timeline=timeline,
         version=loaded.version,
         cursor=loaded.cursor,
         unvaried_share=loaded.unvaried_share,
@@ -176,6 +197,7 @@ async def _learner(
         report.close()
         await channel.close(None)
         await server.stop(grace=0)
+        await asyncio.to_thread(timeline.close)
 
 
 async def _until_one_ends(*tasks: asyncio.Task[None]) -> None:

@@ -6,6 +6,7 @@ import time
 from slipstream.config import EvaluationConfig
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.report import Report
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -25,6 +26,7 @@ class Evaluator:
         config: EvaluationConfig,
         replay: ReplayClient,
         report: Report,
+        timeline: Timeline = NO_TIMELINE,
         metrics: Metrics,
         log: Log,
         start_seconds: float = 0.0,
@@ -33,6 +35,7 @@ class Evaluator:
         self._config = config
         self._replay = replay
         self._report = report
+        self._timeline = timeline
         self._metrics = metrics
         self._log = log
         self._start_seconds = start_seconds
@@ -60,6 +63,10 @@ class Evaluator:
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
         """Evaluate and report. At the deadline, or when `stop` is set, give up with a log line."""
+        with self._timeline.during("evaluate", step=version):
+            await self._evaluate(version, stop)
+
+    async def _evaluate(self, version: int, stop: asyncio.Event) -> None:
         evaluation_id = await self._replay.start_evaluation(
             version,
             prompts=self._config.prompts,

@@ -18,6 +18,7 @@ from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.training.state import collect
 from slipstream.records import Cursor
 from slipstream.rpc.errors import Unreachable
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -45,6 +46,7 @@ class Saver:
         replay: ReplayClient,
         model_fingerprint: str,
         durable: int | None,
+        timeline: Timeline = NO_TIMELINE,
         metrics: Metrics,
         log: Log,
     ) -> None:
@@ -53,6 +55,7 @@ class Saver:
         self._lockstep = lockstep
         self._replay = replay
         self._fingerprint = model_fingerprint
+        self._timeline = timeline
         self._metrics = metrics
         self._log = log
         self._writing: BackgroundTask[None] | None = None
@@ -72,6 +75,7 @@ class Saver:
         if version in (self.durable, self._begun):
             return
         await self.settle()
+        began = time.monotonic()
         memory = self._lockstep.training.memory.to_dict()
         state = State(
             version=version,
@@ -85,10 +89,13 @@ class Saver:
                 await self._lockstep.begin_checkpoint(state)
         except OSError as error:
             self._count_failure(version, error)
+            self._timeline.add("checkpoint", began, time.monotonic(), step=version, failed=True)
             return
         self._begun = version
         self._started = time.monotonic()
-        self._writing = BackgroundTask.begin(self._finish(version), "checkpoint", self._log, step=version)
+        self._writing = BackgroundTask.begin(
+            self._finish(version, began), "checkpoint", self._log, step=version
+        )
 
     async def settle(self) -> None:
         """Wait until the current checkpoint is written. Errors: RankLost."""
@@ -102,12 +109,15 @@ class Saver:
         await self.begin(version, cursor, unvaried_share)
         await self.settle()
 
-    async def _finish(self, version: int) -> None:
+    async def _finish(self, version: int, began: float) -> None:
+        """Wait until the checkpoint that was begun at the moment `began` is durable, and confirm it."""
         try:
             await self._lockstep.settle_checkpoint()
         except OSError as error:
             self._count_failure(version, error)
+            self._timeline.add("checkpoint", began, time.monotonic(), step=version, failed=True)
             return
+        self._timeline.add("checkpoint", began, time.monotonic(), step=version)
         self.durable = version
         self._metrics.set("checkpoint_version", version)
         self._warn(too_slow(time.monotonic() - self._started, stop_seconds=self._config.stop_seconds))

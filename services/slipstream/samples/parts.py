@@ -47,14 +47,14 @@ def parts_of(folder: Path) -> list[Part]:
 
 
 def write_part(folder: Path, first: int, last: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Part:
-    """Write a part that appears when it is whole. Errors: OSError."""
+    """Write a part that appears when it is whole; columns that a table lacks are null. Errors: OSError."""
     path = folder / f"{first:0{DIGITS}}-{last:0{DIGITS}}{SUFFIX}"
     partial = path.with_name(path.name + PARTIAL)
     try:
         with open(partial, "wb") as file:
             with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
                 for table in tables:
-                    writer.write_table(table, row_group_size=ROWS_OF_A_BLOCK)
+                    writer.write_table(_with_columns(table, schema), row_group_size=ROWS_OF_A_BLOCK)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -62,6 +62,13 @@ def write_part(folder: Path, first: int, last: int, tables: Iterable[pa.Table], 
         partial.unlink(missing_ok=True)
         raise
     return Part(first, last, path)
+
+
+def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with all columns of a schema, in its order; a part of an older release lacks some."""
+    if table.schema == schema:
+        return table
+    return pa.concat_tables([schema.empty_table(), table], promote_options="default").select(schema.names)
 
 
 def merge(folder: Path, parts: Sequence[Part], schema: pa.Schema) -> Part:

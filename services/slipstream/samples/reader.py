@@ -1,29 +1,21 @@
 """Reads the stored completions of a run, also while the run writes them."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import duckdb
-
-from slipstream.samples.parts import parts_of
-from slipstream.samples.table import SCHEMA, SUMMARIES, TOKEN_TYPES, TRAINED_TYPES
+from slipstream.samples.query import NoSamples, Row, SampleQuery, one_line
+from slipstream.samples.table import SUMMARIES, TOKEN_TYPES, TRAINED_TYPES
 from slipstream.samples.vocabulary import NAME as TOKENIZER
 from slipstream.samples.vocabulary import read_vocabulary, token_texts
 from slipstream.samples.writer import FOLDER
 
-Row = Mapping[str, Any]
+__all__ = ["ORDERS", "Filter", "NoSamples", "Page", "Row", "SampleReader"]
+
 MOST_ROWS: Final = 1000
 """Most rows of one page."""
-ATTEMPTS: Final = 5
-"""How often a query begins again because the run has merged the parts that it was reading."""
 ORDERS: Final = ("step", "reward", "tokens", "staleness", "largest_ratio", "advantage", "clipped", "over_age")
-
-
-class NoSamples(ValueError):
-    """The directory has no stored completions, or none that can be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +90,7 @@ class SampleReader:
                 f"{run_dir}: has no folder {FOLDER}; the run stores no completions (learner.samples.share), "
                 "is older than this folder, or is no run"
             )
-        # DuckDB reads Parquet by itself: it shall download nothing
-        self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "threads": "2"})
-        self._lock = threading.Lock()
+        self._query = SampleQuery(self._folder).rows
         self._vocabulary: Mapping[int, bytes] | None = None
 
     def steps(self) -> Sequence[Row]:
@@ -167,33 +157,5 @@ class SampleReader:
             try:
                 self._vocabulary = read_vocabulary(file) if file.exists() else {}
             except (OSError, ValueError) as error:
-                raise NoSamples(_line(error)) from error
+                raise NoSamples(one_line(error)) from error
         return token_texts(token_ids, self._vocabulary)
-
-    def _query(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
-        """Return the rows of a query over the table `samples`. Errors: NoSamples."""
-        for _ in range(ATTEMPTS):
-            files = [str(part.path) for part in parts_of(self._folder)]
-            try:
-                return self._answer(sql, files, values)
-            except duckdb.IOException as error:
-                if all(Path(file).exists() for file in files):
-                    raise NoSamples(f"{self._folder}: {_line(error)}") from error
-            except duckdb.Error as error:
-                raise NoSamples(f"{self._folder}: {_line(error)}") from error
-        raise NoSamples(f"{self._folder}: its files change faster than they can be read; try again")
-
-    def _answer(self, sql: str, files: Sequence[str], values: Mapping[str, Any]) -> list[Row]:
-        with self._lock, self._connection.cursor() as cursor:
-            if files:
-                source, bound = "read_parquet($files)", {**values, "files": list(files)}
-            else:
-                source, bound = "empty", dict(values)
-                cursor.register("empty", SCHEMA.empty_table())
-            cursor.execute(f"with samples as (select * from {source}) {sql}", bound)
-            names = [column[0] for column in cursor.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

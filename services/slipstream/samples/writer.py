@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slipstream.config import RunConfig, SamplesConfig
-from slipstream.records import Group
+from slipstream.records import Group, StepTimes
 from slipstream.samples.parts import blocks, clean, merge, parts_of, remove, write_part
 from slipstream.samples.share import is_kept
 from slipstream.samples.table import SCHEMA, StoredGroup, make_table, trained_groups
@@ -76,6 +76,7 @@ class _Step:
     groups: Sequence[StoredGroup]
     values: TokenValues | None
     filtered: Sequence[FilteredGroup]
+    times: StepTimes | None
 
 
 class SampleWriter:
@@ -117,14 +118,16 @@ class SampleWriter:
         values: TokenValues | None,
         *,
         filtered: Sequence[FilteredGroup] = (),
+        times: StepTimes | None = None,
     ) -> bool:
         """Store the completions of a step soon; return False if the thread is too far behind.
 
-        groups: the whole batch, whose completions `values` counts. filtered: since the step before.
+        groups: the whole batch, whose completions `values` counts. filtered: since the step before. times: of
+        the step.
         """
         kept = [group for group in trained_groups(groups) if is_kept(group.group.group_id, self._share)]
         try:
-            self._queue.put_nowait(_Step(step=step, groups=kept, values=values, filtered=filtered))
+            self._queue.put_nowait(_Step(step=step, groups=kept, values=values, filtered=filtered, times=times))
         except queue.Full:
             self._log.warning("the completions of a step are not stored: the disk is too slow", step=step)
             return False
@@ -151,7 +154,9 @@ class SampleWriter:
 
     def _write(self, step: _Step) -> None:
         groups = [*step.groups, *self._filtered(step.filtered)]
-        table = make_table(step.step, groups, step.values, weights=self._weights, time=time.time())
+        table = make_table(
+            step.step, groups, step.values, weights=self._weights, time=time.time(), times=step.times
+        )
         if not table.num_rows:
             return
         write_part(self._folder, step.step, step.step, [table], SCHEMA)

@@ -9,8 +9,3 @@ import time
 def wall_offset() -> float:
     """Return what to add to a moment of `time.monotonic` to get seconds since 1970."""
     return time.time() - time.monotonic()
-
-
-def wall_time(moment: float) -> float:
-    """Return a moment of `time.monotonic` in seconds since 1970, by the system's time of now."""
-    return moment + wall_offset()
