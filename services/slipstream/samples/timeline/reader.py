@@ -122,7 +122,8 @@ class TimelineReader:
         """Return the first and the last time of any span; None without spans."""
         (row,) = self._rows(
             'select min(start) as first, max("end") as last from '
-            f'({self._own()} union all by name select leased_at as start, scored_at as "end" from samples)',
+            f"({self._own()} union all by name select leased_at as start, "
+            'greatest(inserted_at, trained_at) as "end" from samples where leased_at is not null)',
             {},
         )
         return None if row["first"] is None else (row["first"], row["last"])
@@ -160,8 +161,8 @@ def _window_sql(own: str) -> str:
     """Return the query of the bars of a window.
 
     Spans of a lane and a name that begin within `fine` seconds of one another are merged first, which leaves
-    at most NEAR_BARS. Of the gaps between those, the largest stay: with `pairs` of a lane and a name, the
-    number of bars is `pairs` and one for each gap that stays.
+    at most NEAR_BARS. Of the gaps between those, the largest stay open: with `pairs` of a lane and a name, the
+    number of bars is `pairs` and one for each open gap.
     """
     phases = " union all ".join(
         f'select {lane} as lane, {what} as what, {start} as start, {end} as "end", step, "group" from groups'
@@ -174,11 +175,11 @@ def _window_sql(own: str) -> str:
             select lane, what, start, greatest(start, "end") as "end", step, "group", failed,
                 row_number() over () as number
             from ({own} union all by name ({phases} union all {SAMPLING}))
-            where start <= $end and greatest(start, "end") >= $start
+            where start <= $end and "end" is not null and greatest(start, "end") >= $start
         ),
         size as (
             select spans, pairs, case when spans <= $most then 0.0
-                else ($end - $start) * greatest({FINE}, pairs / {NEAR_BARS}) end as fine
+                else greatest(1e-6, ($end - $start) * greatest({FINE}, pairs / {NEAR_BARS})) end as fine
             from (select count(*) as spans, count(distinct (lane, what)) as pairs from shown)
         ),
         near as (
@@ -192,15 +193,15 @@ def _window_sql(own: str) -> str:
         gaps as (
             select *, start - max("end") over ({order} 1 preceding) as gap from near
         ),
-        ranked as (
-            select *, gap is null or fine = 0
-                or (gap > fine and row_number() over (order by gap desc nulls last) <= $most - pairs) as begins
-            from gaps
+        closed as (
+            select case when any_value(fine) = 0 then 0.0
+                else greatest(any_value(fine), max(gap) filter (rank > $most - pairs)) end as closed
+            from (select *, row_number() over (order by gap desc nulls last) as rank from gaps)
         ),
         numbered as (
-            select *, count(*) filter (begins) over ({order} current row) as number,
-                greatest(any_value(fine) over (), max(gap) filter (not begins) over ()) as closed
-            from ranked
+            select *, count(*) filter (gap is null or fine = 0 or gap > closed) over ({order} current row)
+                as number
+            from gaps, closed
         )
         select lane, what, min(start) as start, max("end") as "end", sum(count)::bigint as count,
             sum(seconds) as seconds, bool_or(failed) as failed,

@@ -181,9 +181,9 @@ async def open_timeline(run_dir: Path, log: Log) -> AsyncIterator[Timeline]:
 
     Errors: OSError; ConfigError if a collector is set in the environment and OpenTelemetry is not installed.
     """
+    export = open_export(run_dir.resolve().name)
     run_dir.mkdir(parents=True, exist_ok=True)
     sinks: dict[str, Sink] = {FILE: TimelineFile(run_dir)}
-    export = open_export(run_dir.resolve().name)
     if export is not None:
         log.info("spans go to a collector", endpoint=export.endpoint)
         sinks["OpenTelemetry"] = export
