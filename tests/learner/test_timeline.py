@@ -3,17 +3,18 @@
 import asyncio
 import json
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
-from embedded_redis import EmbeddedRedis
 from learner.fakes import silent_log
 from learner.learner_session import configured, session
 from learner.mortal import Script, kill
 from learner.test_loop import FakeSamples, Scene
-from learner.worker import Worker, learner_of
+from learner.worker import Worker, learner_of, until
 from slipstream.learner.policy.model import Policy
 from slipstream.samples.timeline.reader import TimelineReader
 from slipstream.samples.timeline.spans import FILE, Span, TrainedBatch
@@ -182,9 +183,16 @@ def test_a_rollout_that_joins_again_under_its_name_leaves_first(policy: Policy) 
 
     async def run() -> None:
         async with learner_of(policy, timeline=timeline) as learner:
-            await learner.join(Worker("a"))
-            await learner.join(Worker("a"))
+            (first,) = await learner.join(Worker("a"))
             await learner.publish(1)
+            (old,) = learner.fleet.members()
+            second = Worker("a")
+            learner.tasks.append(asyncio.create_task(second.run(learner.address)))
+            await until(lambda: learner.fleet.members() not in ([], [old]))
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await asyncio.wait_for(first, 5)
+            await learner.publish(2)
+            assert second.version == 2
 
     asyncio.run(run())
     timeline.close()
@@ -193,12 +201,12 @@ def test_a_rollout_that_joins_again_under_its_name_leaves_first(policy: Policy) 
 
 
 def test_a_killed_and_resumed_run_shows_its_steps_and_those_that_it_trains_again(
-    tiny_dir: Path, tmp_path: Path, redis: EmbeddedRedis
+    tiny_dir: Path, tmp_path: Path, redis_url: str
 ) -> None:
     run_dir = tmp_path / "run"
     config = configured(tiny_dir, run_dir)
-    session(config, redis.url, Script(at={"after ack 4": kill}))
-    session(config, redis.url)
+    session(config, redis_url, Script(at={"after ack 4": kill}))
+    session(config, redis_url)
     lines = [json.loads(line) for line in (run_dir / FILE).read_text().splitlines() if line]
     steps = [line["step"] for line in lines if (line["what"], line["lane"]) == ("train", "learner")]
     assert steps[:4] == [1, 2, 3, 4]

@@ -148,6 +148,7 @@ class TimelineFile:
 
     def __init__(self, run_dir: Path) -> None:
         """Errors: OSError."""
+        run_dir.mkdir(parents=True, exist_ok=True)
         self._file = (run_dir / FILE).open("ab", buffering=0)
         self._torn = self._file.tell() > 0
         """Whether the file may end in the middle of a line."""
@@ -182,7 +183,6 @@ async def open_timeline(run_dir: Path, log: Log) -> AsyncIterator[Timeline]:
     Errors: OSError; ConfigError if a collector is set in the environment and OpenTelemetry is not installed.
     """
     export = open_export(run_dir.resolve().name)
-    run_dir.mkdir(parents=True, exist_ok=True)
     sinks: dict[str, Sink] = {FILE: TimelineFile(run_dir)}
     if export is not None:
         log.info("spans go to a collector", endpoint=export.endpoint)
