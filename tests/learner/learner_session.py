@@ -117,9 +117,7 @@ async def _learner(
     """A learner with its fleet of one; the context is entered when it has ended."""
     metrics, log, weights = script.metrics, script.log, asyncio.Lock()
     timeline = Timeline({FILE: TimelineFile(run_directory(config))}, log)
-    fleet = Fleet(
-        model_fingerprint=FINGERPRINT, backend="gloo", timeline=timeline, metrics=metrics, log=log
-    )
+    fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", timeline=timeline, metrics=metrics, log=log)
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
     )

@@ -74,7 +74,9 @@ def test_the_spans_of_a_step_are_the_seconds_of_its_row(policy: Policy, tmp_path
 
 def test_a_publication_beside_training_is_shown_with_its_whole_length(policy: Policy, tmp_path: Path) -> None:
     kept, timeline = kept_timeline()
-    scene = Scene(policy, tmp_path, "weights.overlap=true", "learner.least_step_seconds=0.2", timeline=timeline)
+    scene = Scene(
+        policy, tmp_path, "weights.overlap=true", "learner.least_step_seconds=0.2", timeline=timeline
+    )
     original = scene.publisher.publish
 
     async def slow(version: int) -> Any:

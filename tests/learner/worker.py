@@ -206,9 +206,7 @@ async def learner_of(
 ) -> AsyncIterator[Learner]:
     """A fleet on port 0."""
     log, metrics = silent_log(), Metrics()
-    fleet = Fleet(
-        model_fingerprint=fingerprint, backend="gloo", timeline=timeline, metrics=metrics, log=log
-    )
+    fleet = Fleet(model_fingerprint=fingerprint, backend="gloo", timeline=timeline, metrics=metrics, log=log)
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
     )

@@ -142,7 +142,9 @@ def test_a_trained_group_is_one_trace_with_a_child_for_each_phase(collector: Col
         ("train", "learner", 9.0, 12.0),
     ]
     assert [since_start(t) for t in times_of(root)] == [0.0, 12.0]
-    assert [(event.name, since_start(event.time_unix_nano)) for event in root.events] == [("first token", 1.5)]
+    assert [(event.name, since_start(event.time_unix_nano)) for event in root.events] == [
+        ("first token", 1.5)
+    ]
     assert attributes(root) == {
         "slipstream.step": 12,
         "slipstream.group": "g7",
@@ -178,7 +180,10 @@ def test_spans_of_the_learner_and_of_rollouts_are_traces_of_their_own(collector:
     start, end = times_of(train)
     assert end - start == pytest.approx(2e9, abs=1e4)
     assert abs(end / 1e9 - time.time()) < 30
-    assert [span.status.code for span in (train, pause)] == [Status.STATUS_CODE_UNSET, Status.STATUS_CODE_ERROR]
+    assert [span.status.code for span in (train, pause)] == [
+        Status.STATUS_CODE_UNSET,
+        Status.STATUS_CODE_ERROR,
+    ]
 
 
 def test_the_resource_names_the_service_and_the_run_and_the_environment_may_say_more(
@@ -195,11 +200,14 @@ def test_the_resource_names_the_service_and_the_run_and_the_environment_may_say_
     assert resource().items() >= {"service.name": "slipstream", "slipstream.run": "20261126-1010"}.items()
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=rl")
-    assert resource().items() >= {
-        "service.name": "mine",
-        "slipstream.run": "20261126-1010",
-        "team": "rl",
-    }.items()
+    assert (
+        resource().items()
+        >= {
+            "service.name": "mine",
+            "slipstream.run": "20261126-1010",
+            "team": "rl",
+        }.items()
+    )
 
 
 def test_the_endpoint_for_traces_is_used_as_it_is(
@@ -214,7 +222,9 @@ def test_the_endpoint_for_traces_is_used_as_it_is(
     assert collector.paths == ["/v1/traces", "/own/path"]
 
 
-def test_a_group_of_an_older_actor_has_no_trace_and_the_others_of_its_batch_have(collector: Collector) -> None:
+def test_a_group_of_an_older_actor_has_no_trace_and_the_others_of_its_batch_have(
+    collector: Collector,
+) -> None:
     made, step = trained_group()
     with exporting() as timeline:
         timeline.trained(1, [replace(made, times=None), made], step)

@@ -42,9 +42,7 @@ def times_of(random: Random, start: float) -> GroupTimes:
     return GroupTimes(
         leased=leased,
         placed=placed,
-        rollouts=tuple(
-            RolloutTime(rollout=n, first_token=t) for n, t in zip(names, firsts, strict=False)
-        ),
+        rollouts=tuple(RolloutTime(rollout=n, first_token=t) for n, t in zip(names, firsts, strict=False)),
         sampled=moments[2 + count],
         scored=moments[3 + count],
         inserted=moments[4 + count],
@@ -78,7 +76,11 @@ def fill(run_dir: Path) -> list[Simple]:
                     phases = phases_of(each.worker_id, each.times, taken=each.taken, step=times)
                     spans += [(p.lane, p.what, p.start, p.end) for p in phases if p.what != "train"]
             # the buffer and the queue do not need the times of the actor
-            for lane, what, length in (("learner", "train", 2.0), ("r-1", "pause", 0.3), ("r-1", "join", 0.0)):
+            for lane, what, length in (
+                ("learner", "train", 2.0),
+                ("r-1", "pause", 0.3),
+                ("r-1", "join", 0.0),
+            ):
                 row = {"lane": lane, "what": what, "start": taken, "end": taken + length, "step": step}
                 lines.append(json.dumps(row))
                 spans.append((lane, what, taken, taken + length))

@@ -34,7 +34,9 @@ def test_the_timeline_of_a_run_has_the_seconds_of_its_metrics_and_the_life_of_ea
         pause = pauses[step]["end"] - pauses[step]["start"]
         assert pause == pytest.approx(row["pause_seconds"], abs=0.1)
         (publish,) = [span for span in of(spans, "learner", "publish") if span["step"] == step]
-        assert publish["start"] - CLOCK <= pauses[step]["start"] <= pauses[step]["end"] <= publish["end"] + CLOCK
+        assert (
+            publish["start"] - CLOCK <= pauses[step]["start"] <= pauses[step]["end"] <= publish["end"] + CLOCK
+        )
     assert len(of(spans, "rollout-0", "join")) == len(of(spans, "rollout-0", "leave")) == 1
     trains = {span["step"]: span for span in of(spans, "learner", "train")}
     stored = groups_of(run.run_dir)

@@ -77,9 +77,11 @@ async def open_learner_service(
     goodbye: the reason that the rollouts get at the end. Errors: ValueError without a run directory;
     ConfigError if spans shall be sent and OpenTelemetry is not installed.
     """
-    async with open_timeline(run_directory(pod.config), pod.log) as timeline:
-        async with _service(pod, timeline, served=served, device=device, goodbye=goodbye) as service:
-            yield service
+    async with (
+        open_timeline(run_directory(pod.config), pod.log) as timeline,
+        _service(pod, timeline, served=served, device=device, goodbye=goodbye) as service,
+    ):
+        yield service
 
 
 @asynccontextmanager

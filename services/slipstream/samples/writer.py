@@ -127,7 +127,9 @@ class SampleWriter:
         """
         kept = [group for group in trained_groups(groups) if is_kept(group.group.group_id, self._share)]
         try:
-            self._queue.put_nowait(_Step(step=step, groups=kept, values=values, filtered=filtered, times=times))
+            self._queue.put_nowait(
+                _Step(step=step, groups=kept, values=values, filtered=filtered, times=times)
+            )
         except queue.Full:
             self._log.warning("the completions of a step are not stored: the disk is too slow", step=step)
             return False

@@ -206,7 +206,6 @@ class Fleet(FleetServicer):
         self._log.info("rollout left", rollout=member.worker_id, members=len(self.members()))
         self._metrics.set("fleet_workers", len(self.members()))
 
-
     def _show_leave(self, member: Member) -> None:
         self._end_pause(member, self.version, failed=True)
         self._timeline.event("leave", lane=member.worker_id)

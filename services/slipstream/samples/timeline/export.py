@@ -64,7 +64,7 @@ class Export:
         made.end(end_time=_nanoseconds(span.end))
 
     def _add_group(self, step: int, group: Group, step_times: StepTimes) -> None:
-        """Add the trace of a group; an actor of an older release has sent no times, and the group has none."""
+        """Add the trace of a group; none without the times of its actor, which is of an older release."""
         times = group.times
         if times is None:
             return

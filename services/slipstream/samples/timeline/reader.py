@@ -24,15 +24,15 @@ FINE: Final = 1 / 2000
 """Gaps of a smaller share of the window are not shown, if spans have to be merged."""
 NEAR_BARS: Final = 50_000.0
 OWN: Final = (
-    "select lane, what, start, \"end\", step, null::varchar as \"group\", coalesce(failed, false) as failed "
+    'select lane, what, start, "end", step, null::varchar as "group", coalesce(failed, false) as failed '
     "from read_json($timeline, format = 'newline_delimited', ignore_errors = true, columns = {lane: "
     "'varchar', what: 'varchar', start: 'double', \"end\": 'double', step: 'integer', failed: 'boolean'}) "
     "where lane is not null and what is not null"
 )
 """The spans of timeline.jsonl. A line that a crash has torn is left out."""
 NOTHING: Final = (
-    "select null::varchar as lane, null::varchar as what, null::double as start, null::double as \"end\", "
-    "null::integer as step, null::varchar as \"group\", false as failed where false"
+    'select null::varchar as lane, null::varchar as what, null::double as start, null::double as "end", '
+    'null::integer as step, null::varchar as "group", false as failed where false'
 )
 GROUPS: Final = (
     'select "group", step, worker, rollouts, rollout_times, leased_at, placed_at, sampled_at, scored_at, '
@@ -129,7 +129,10 @@ class TimelineReader:
         return None if row["first"] is None else (row["first"], row["last"])
 
     def window(self, start: float, end: float, *, most: int = 2000) -> Window:
-        """Return the bars that overlap a window, `most` or fewer. Errors: ValueError for bounds out of order."""
+        """Return the bars that overlap a window, `most` or fewer.
+
+        Errors: ValueError for bounds out of order.
+        """
         if not start <= end or most < 1:
             raise ValueError(f"got the window {start} to {end} and {most} bars, needs start <= end and a bar")
         rows = self._rows(
@@ -161,8 +164,8 @@ def _window_sql(own: str) -> str:
     """Return the query of the bars of a window.
 
     Spans of a lane and a name that begin within `fine` seconds of one another are merged first, which leaves
-    at most NEAR_BARS. Of the gaps between those, the largest stay open: with `pairs` of a lane and a name, the
-    number of bars is `pairs` and one for each open gap.
+    at most NEAR_BARS. Of the gaps between those, the largest stay open: with `pairs` of a lane and a name,
+    the number of bars is `pairs` and one for each open gap.
     """
     phases = " union all ".join(
         f'select {lane} as lane, {what} as what, {start} as start, {end} as "end", step, "group" from groups'

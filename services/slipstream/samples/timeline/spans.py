@@ -70,7 +70,7 @@ def phases_of(
 
 
 def _sampling(worker: str, times: GroupTimes) -> list[Phase]:
-    """Return a phase for each rollout that sampled a group: from its first tokens to those of the next one."""
+    """Return a phase for each rollout that sampled a group: from its first tokens to those of the next."""
     names = [each.rollout for each in times.rollouts] or [worker]
     starts = [times.placed, *(each.first_token for each in times.rollouts[1:]), times.sampled]
     return [

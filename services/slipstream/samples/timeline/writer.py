@@ -182,13 +182,17 @@ async def open_timeline(run_dir: Path, log: Log) -> AsyncIterator[Timeline]:
 
     Errors: OSError; ConfigError if a collector is set in the environment and OpenTelemetry is not installed.
     """
+    timeline = Timeline(_sinks(run_dir, log), log)
+    try:
+        yield timeline
+    finally:
+        await asyncio.to_thread(timeline.close)
+
+
+def _sinks(run_dir: Path, log: Log) -> dict[str, Sink]:
     export = open_export(run_dir.resolve().name)
     sinks: dict[str, Sink] = {FILE: TimelineFile(run_dir)}
     if export is not None:
         log.info("spans go to a collector", endpoint=export.endpoint)
         sinks["OpenTelemetry"] = export
-    timeline = Timeline(sinks, log)
-    try:
-        yield timeline
-    finally:
-        await asyncio.to_thread(timeline.close)
+    return sinks
