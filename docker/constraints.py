@@ -34,14 +34,20 @@ class Image:
 
 IMAGES = {
     "services": Image(extras=("actor", "datasets", "openenv", "mcp", "parquet", "verifier")),
-    "learner": Image(extras=("learner", "datasets"), base=("torch",)),
+    "learner": Image(extras=("learner", "datasets", "otel"), base=("torch",)),
     "rollout": Image(base=("torch", "vllm")),
     "verifier": Image(extras=("verifier", "reward-model"), base=("torch",)),
     "cpu": Image(
-        extras=("learner", "rollout-cpu", "verifier", "console", "cluster", "datasets", "openenv", "mcp")
+        extras=(
+            *("learner", "rollout-cpu", "verifier", "console", "cluster", "datasets", "openenv", "mcp"),
+            "otel",
+        )
     ),
 }
-LAPTOP = ("learner", "verifier", "console", "cluster", "datasets", "openenv", "mcp", "reasoning-gym", "dev")
+LAPTOP = (
+    *("learner", "verifier", "console", "cluster", "datasets", "openenv", "mcp", "otel"),
+    *("reasoning-gym", "dev"),
+)
 SETUPS = {
     "setup": Image(extras=(*LAPTOP, "rollout-cpu")),
     "setup-gpu": Image(extras=LAPTOP, base=("torch", "vllm")),

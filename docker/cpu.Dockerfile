@@ -23,7 +23,7 @@ COPY --from=wheel /wheels /wheels
 RUN python3 -m venv /opt/slipstream \
     && set -- /wheels/*.whl \
     && PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 bash /cpu-wheels.sh /opt/slipstream/bin/python \
-        --constraint /cpu.txt "$1[learner,rollout-cpu,verifier,console,cluster,datasets,openenv,mcp]" \
+        --constraint /cpu.txt "$1[learner,rollout-cpu,verifier,console,cluster,datasets,openenv,mcp,otel]" \
     && /opt/slipstream/bin/python -c "import slipstream.learner.__main__, slipstream.rollout.__main__, slipstream.actor.__main__"
 
 FROM ${PYTHON}

@@ -27,7 +27,7 @@ COPY --from=wheel /wheels /wheels
 RUN python3 -m venv --without-pip --system-site-packages /opt/slipstream \
     && set -- /wheels/*.whl \
     && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
-        --constraint /constraints.txt "$1[learner,datasets]" \
+        --constraint /constraints.txt "$1[learner,datasets,otel]" \
     && /opt/slipstream/bin/python -c "import sys, torch, peft, slipstream.learner.__main__, slipstream.teacher.__main__; \
         sys.exit(sys.prefix in torch.__file__ and 'torch is not that of the base')" \
     && /opt/slipstream/bin/python /check_nccl.py /nccl.txt

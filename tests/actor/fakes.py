@@ -43,7 +43,13 @@ class FakePlaces:
 
     @asynccontextmanager
     async def place(
-        self, group_id: str, *, prompt_id: str, min_version: int = NO_VERSION, engines_lost: int = 0
+        self,
+        group_id: str,
+        *,
+        prompt_id: str,
+        min_version: int = NO_VERSION,
+        engines_lost: int = 0,
+        on_tokens: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Sampler]:
         self.min_versions.append(min_version)
         self.engines_lost.append(engines_lost)

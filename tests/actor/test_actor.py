@@ -23,7 +23,7 @@ from rollout.fakes import (
 )
 from slipstream.actor.environment import Episode, SingleTurn
 from slipstream.actor.group_sampler import GroupSampler
-from slipstream.actor.loop import DRAINED, LOST, MOST_UNEXPECTED_ERRORS, Actor
+from slipstream.actor.loop import DRAINED, LOST, MOST_UNEXPECTED_ERRORS, Actor, Places
 from slipstream.actor.replay_client import ReplayClient
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.actor.verifier_client import VerifierClient
@@ -78,8 +78,10 @@ async def start_actor(
     drain_seconds: float = 0.0,
     patience_seconds: float = 2.0,
     top_logprobs: int = 0,
+    rollouts: Places | None = None,
     **sections: Any,
 ) -> AsyncIterator[Rig]:
+    """Start an actor. `rollouts`: what it samples from in place of the engine."""
     config = small_config(**sections)
     engine, replay, verifier = FakeEngine(), FakeReplay(leases=deque(leases)), FakeVerifier()
     served, metrics, stop = ServedVersion(), Metrics(), asyncio.Event()
@@ -103,7 +105,7 @@ async def start_actor(
                 log=Log(pod="w"),
             ),
             replay=ReplayClient(channel, config.rpc, worker_id="w", patience_seconds=patience_seconds),
-            places=places,
+            places=places if rollouts is None else rollouts,
             served=served,
             max_groups=64,
             group_timeout_seconds=config.rollout.group_timeout_seconds,

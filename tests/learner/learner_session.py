@@ -36,10 +36,13 @@ from slipstream.learner.publishing import Publishing
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
+from slipstream.learner.service import run_directory
 from slipstream.records import Ledger
 from slipstream.replay.__main__ import shaping_of
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
+from slipstream.samples.timeline.spans import FILE
+from slipstream.samples.timeline.writer import Timeline, TimelineFile
 from slipstream.samples.writer import open_sample_writer
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 
@@ -114,7 +117,8 @@ async def _learner(
 ) -> AsyncIterator[Loop]:
     """A learner with its fleet of one; the context is entered when it has ended."""
     metrics, log, weights = script.metrics, script.log, asyncio.Lock()
-    fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", metrics=metrics, log=log)
+    timeline = Timeline({FILE: TimelineFile(run_directory(config))}, log)
+    fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", timeline=timeline, metrics=metrics, log=log)
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
     )
@@ -139,14 +143,27 @@ async def _learner(
     samples = await ending.enter_async_context(
         open_sample_writer(config, config.run_dir, version=loaded.version, decode=decode_group, log=log)
     )
-    evaluator = Evaluator(config=config.evaluation, replay=replay, report=report, metrics=metrics, log=log)
+    evaluator = Evaluator(
+        config=config.evaluation,
+        replay=replay,
+        report=report,
+        timeline=timeline,
+        metrics=metrics,
+        log=log,
+    )
     evaluator.store_in(samples)
     loop = Loop(
         config=config,
         run_dir=config.run_dir,
         lockstep=lockstep,
         publishing=Publishing(
-            lockstep=lockstep, publisher=publisher, replay=replay, weights=weights, overlap=False, log=log
+            lockstep=lockstep,
+            publisher=publisher,
+            replay=replay,
+            weights=weights,
+            overlap=False,
+            timeline=timeline,
+            log=log,
         ),
         saver=Saver(
             root=config.run_dir / "checkpoints",
@@ -155,6 +172,7 @@ async def _learner(
             replay=replay,
             model_fingerprint=FINGERPRINT,
             durable=loaded.version or None,
+            timeline=timeline,
             metrics=metrics,
             log=log,
         ),
@@ -162,6 +180,7 @@ async def _learner(
         replay=replay,
         report=report,
         samples=samples,
+        timeline=timeline,
         version=loaded.version,
         cursor=loaded.cursor,
         unvaried_share=loaded.unvaried_share,
@@ -185,6 +204,7 @@ async def _learner(
         await ending.aclose()
         await channel.close(None)
         await server.stop(grace=0)
+        await asyncio.to_thread(timeline.close)
 
 
 async def _until_one_ends(*tasks: asyncio.Task[None]) -> None:

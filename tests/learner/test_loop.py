@@ -34,8 +34,9 @@ from slipstream.learner.teacher import UnfitTeacher
 from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import TrainingStep
-from slipstream.records import START, Group
+from slipstream.records import START, Group, StepTimes
 from slipstream.rpc.errors import Unreachable
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.samples.writer import FilteredGroup
 from slipstream.telemetry.metrics import Metrics
 from transformers import AutoModelForCausalLM
@@ -89,6 +90,7 @@ class Scene:
         bad: Sequence[int] = (),
         teacher: Any = None,
         samples: Any = None,
+        timeline: Timeline = NO_TIMELINE,
     ) -> None:
         self.run_dir = run_dir
         self.events = Events()
@@ -113,6 +115,7 @@ class Scene:
             replay=replay,
             weights=self.weights,
             overlap=overlaps(config, policy.device),
+            timeline=timeline,
             log=self.log,
         )
         self.loop = Loop(
@@ -127,6 +130,7 @@ class Scene:
                 replay=replay,
                 model_fingerprint="f",
                 durable=version or None,
+                timeline=timeline,
                 metrics=metrics,
                 log=self.log,
             ),
@@ -135,6 +139,7 @@ class Scene:
             teacher=None if teacher is None else teacher(self.events),
             report=self.report,
             samples=samples,
+            timeline=timeline,
             version=version,
             cursor=START,
             unvaried_share=None,
@@ -232,10 +237,18 @@ class FakeSamples:
 
     def __init__(self) -> None:
         self.put_in: list[tuple[int, list[str], list[str]]] = []
+        self.times: list[StepTimes] = []
 
     def put(
-        self, step: int, groups: Sequence[Group], values: object, *, filtered: Sequence[FilteredGroup]
+        self,
+        step: int,
+        groups: Sequence[Group],
+        values: object,
+        *,
+        filtered: Sequence[FilteredGroup],
+        times: StepTimes,
     ) -> bool:
+        self.times.append(times)
         self.put_in.append((step, [group.group_id for group in groups], [each.reason for each in filtered]))
         return True
 

@@ -18,6 +18,7 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
@@ -197,11 +198,15 @@ class Learner:
 
 @asynccontextmanager
 async def learner_of(
-    policy: Policy, timeout_seconds: float = TIMEOUT, *, fingerprint: str = FINGERPRINT
+    policy: Policy,
+    timeout_seconds: float = TIMEOUT,
+    *,
+    fingerprint: str = FINGERPRINT,
+    timeline: Timeline = NO_TIMELINE,
 ) -> AsyncIterator[Learner]:
     """A fleet on port 0."""
     log, metrics = silent_log(), Metrics()
-    fleet = Fleet(model_fingerprint=fingerprint, backend="gloo", metrics=metrics, log=log)
+    fleet = Fleet(model_fingerprint=fingerprint, backend="gloo", timeline=timeline, metrics=metrics, log=log)
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
     )

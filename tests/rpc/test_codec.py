@@ -1,5 +1,6 @@
 """A value survives the wire unchanged, and the error of a malformed message names the field."""
 
+import math
 import struct
 from dataclasses import replace
 
@@ -11,12 +12,14 @@ from slipstream.records import (
     Completion,
     FinishReason,
     Group,
+    GroupTimes,
     Lease,
     Ledger,
     Outcome,
     Prompt,
     Purpose,
     Reward,
+    RolloutTime,
     RoutedExperts,
     RoutingMismatch,
     StepReward,
@@ -108,6 +111,12 @@ def completions(draw: st.DrawFn) -> Completion:
     )
 
 
+MOMENTS = st.floats(0, 2**33)
+TIMES = st.builds(
+    GroupTimes,
+    **dict.fromkeys(("leased", "placed", "sampled", "scored", "inserted"), MOMENTS),
+    rollouts=st.lists(st.builds(RolloutTime, rollout=TEXTS, first_token=MOMENTS), max_size=3).map(tuple),
+)
 GROUPS = st.builds(
     Group,
     group_id=TEXTS,
@@ -117,6 +126,7 @@ GROUPS = st.builds(
     prompt_token_ids=st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple),
     completions=st.lists(completions(), max_size=3).map(tuple),
     worker_id=TEXTS,
+    times=st.none() | TIMES,
 )
 LEASES = st.builds(
     Lease,
@@ -187,6 +197,23 @@ def test_a_group_survives_the_wire_token_by_token(group: Group) -> None:
     assert codec.group_from_proto(pb.Group.FromString(sent)) == group
 
 
+def test_a_group_of_an_older_actor_has_no_times() -> None:
+    message = codec.group_to_proto(GROUP)
+    assert not message.HasField("times")
+    assert codec.group_from_proto(pb.Group.FromString(message.SerializeToString())).times is None
+
+
+@pytest.mark.parametrize("moment", [math.nan, math.inf])
+def test_a_group_with_a_time_that_is_no_number_arrives_without_times(moment: float) -> None:
+    for times in (
+        pb.GroupTimes(leased=1.0, scored=moment),
+        pb.GroupTimes(rollouts=[pb.RolloutTime(rollout="r", first_token=moment)]),
+    ):
+        message = codec.group_to_proto(GROUP)
+        message.times.CopyFrom(times)
+        assert codec.group_from_proto(message) == GROUP
+
+
 @settings(max_examples=40, deadline=None)
 @given(LEASES)
 def test_a_lease_survives_the_wire(lease: Lease) -> None:
@@ -206,6 +233,9 @@ def test_the_message_of_the_ledger_has_the_counters_of_the_value() -> None:
 
 
 PROMPT = Prompt(prompt_id="p", task="t", answer="4", text="2+2=")
+GROUP = Group(
+    group_id="g", lease_epoch=1, dispatch_index=0, prompt=PROMPT, prompt_token_ids=(1,), completions=()
+)
 COMPLETION = Completion(
     token_ids=(1, 2),
     logprobs=(-1.0, -2.0),

@@ -15,12 +15,13 @@ requests, and returns their leases.
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, get_args
 
 import grpc
 
 from slipstream.actor.episode_run import OwnTime
+from slipstream.actor.group_clock import GroupClock
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.heartbeat import Heartbeat
 from slipstream.actor.leasing import LeasePrefetch, Leasing
@@ -60,11 +61,18 @@ class Places(Protocol):
         """Groups that this actor may hold places for: its own, and the free ones."""
 
     def place(
-        self, group_id: str, *, prompt_id: str, min_version: int = NO_VERSION, engines_lost: int = 0
+        self,
+        group_id: str,
+        *,
+        prompt_id: str,
+        min_version: int = NO_VERSION,
+        engines_lost: int = 0,
+        on_tokens: Callable[[str], None] = lambda _: None,
     ) -> AbstractAsyncContextManager[Sampler]:
         """Wait for a free place at a rollout that serves `min_version` or a later version, and hold it.
 
-        `engines_lost`: engines that the prompt ended under earlier leases.
+        `engines_lost`: engines that the prompt ended under earlier leases. `on_tokens`: called with the name
+        of the rollout when the first tokens of a request arrive.
         """
 
 
@@ -73,6 +81,7 @@ class Work:
     """A lease whose group is in work."""
 
     lease: Lease
+    clock: GroupClock = field(default_factory=GroupClock)
     phase: Phase = "waiting"
     over: bool = False
     """Whether the group is inserted, has failed, or has lost its lease."""
@@ -259,7 +268,7 @@ class Actor:
         try:
             group = await self._sampled_and_scored(work)
             work.phase = "inserting"
-            outcome = await self._replay.insert(group)
+            outcome = await self._replay.insert(replace(group, times=work.clock.times()))
             self._log.debug("inserted", group=work.lease.group_id, outcome=outcome.value)
         finally:
             work.over = True
@@ -277,16 +286,20 @@ class Actor:
             prompt_id=lease.prompt.prompt_id,
             min_version=newest,
             engines_lost=lease.engines_lost,
+            on_tokens=work.clock.tokens_came,
         ) as sampler:
+            work.clock.place_given()
             group_time = OwnTime(self._group_timeout)
             work.phase = "sampling"
             async with group_time.timeout:
                 generated = await self._sampler.generate(lease, sampler, group_time.paused)
+            work.clock.all_sampled()
         work.phase = "scoring"
         self._prefetch.finished()
         self._progress.set()
         async with asyncio.timeout_at(group_time.timeout.when()):
             group = await self._sampler.score(lease, generated)
+        work.clock.all_scored()
         self._report_scoring_failure(group)
         return group
 

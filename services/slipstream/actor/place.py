@@ -6,7 +6,7 @@ sample ─▶ stream ─▶ chunks ─▶ turn
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
@@ -35,8 +35,8 @@ T_co = TypeVar("T_co", covariant=True)
 class Ask(Protocol[T_co]):
     """Sends one request over a stream, and waits for its answer."""
 
-    async def __call__(self, stream: RolloutStream, /, *, began: asyncio.Event | None) -> T_co:
-        """`began` is set when the first tokens arrive."""
+    async def __call__(self, stream: RolloutStream, /, *, began: Callable[[], None] | None) -> T_co:
+        """`began` is called when the first tokens arrive."""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,10 +121,13 @@ class Place:
         prompt_id: str = "",
         min_version: int = NO_VERSION,
         engines_lost: int = 0,
+        on_tokens: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`engines_lost`: engines that the prompt ended under earlier leases. If there are any, each request
-        is sent alone."""
+        is sent alone. `on_tokens`: called with the name of the rollout when the first tokens of a request
+        arrive."""
         self._rollouts = rollouts
+        self._on_tokens = on_tokens
         self._group_id = group_id
         self._prompt_id = prompt_id
         self._min_version = min_version
@@ -247,8 +250,14 @@ class Place:
         `_attempt` sends the next request that may end an engine only then. Errors: RolloutLost, NoPlace,
         SamplingRefused.
         """
+
+        def first_tokens() -> None:
+            self._on_tokens(rollout.name)
+            if began is not None:
+                began.set()
+
         try:
-            return await ask(rollout.open_stream, began=began)
+            return await ask(rollout.open_stream, began=first_tokens)
         except RolloutLost:
             self._move(rollout)
             raise

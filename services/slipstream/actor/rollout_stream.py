@@ -59,8 +59,8 @@ class _Request:
     """A request without its last chunk. Its chunks are decoded together, once it ends."""
 
     ended: "asyncio.Future[Turn | list[float]]"
-    began: asyncio.Event | None = None
-    """Set when the first tokens arrive."""
+    began: Callable[[], None] | None = None
+    """Called when the first tokens arrive."""
     watch: Callable[[Chunk], bool] | None = None
     """Takes each chunk, and returns whether no further one is wanted."""
     chunks: list[pb.SampleChunk] = field(default_factory=list)
@@ -104,10 +104,10 @@ class RolloutStream:
         self,
         start: pb.StartSampling,
         *,
-        began: asyncio.Event | None = None,
+        began: Callable[[], None] | None = None,
         watch: Callable[[Chunk], bool] | None = None,
     ) -> Turn:
-        """Return what a request samples; `began` is set when the first tokens arrive.
+        """Return what a request samples; `began` is called when the first tokens arrive.
 
         `watch` takes each chunk; when it returns True, the rest of the request is cancelled. Errors:
         RolloutLost, NoPlace, RequestRefused, those of `watch`.
@@ -116,8 +116,8 @@ class RolloutStream:
         assert isinstance(turn, Turn)
         return turn
 
-    async def weigh(self, start: pb.StartSampling, *, began: asyncio.Event | None = None) -> list[float]:
-        """Return the probabilities of the candidates; `began` is never set. Errors: RolloutLost,
+    async def weigh(self, start: pb.StartSampling, *, began: Callable[[], None] | None = None) -> list[float]:
+        """Return the probabilities of the candidates; `began` is never called. Errors: RolloutLost,
         RequestRefused."""
         probabilities = await self._ask(start, began=began)
         assert isinstance(probabilities, list)
@@ -139,7 +139,7 @@ class RolloutStream:
         self,
         start: pb.StartSampling,
         *,
-        began: asyncio.Event | None = None,
+        began: Callable[[], None] | None = None,
         watch: Callable[[Chunk], bool] | None = None,
     ) -> Turn | list[float]:
         if self._lost is not None:
@@ -214,6 +214,9 @@ class RolloutStream:
     def _add(self, message: pb.SampleChunk, request: _Request) -> None:
         """Add a chunk to a request, and end it with its last chunk, or when its watch has enough."""
         request.chunks.append(message)
+        if request.began is not None and message.token_ids:
+            request.began()
+            request.began = None
         try:
             enough = request.watch is not None and request.watch(sampling_codec.chunks_from_proto([message]))
         except Exception as error:  # of one request; the others go on
@@ -227,8 +230,6 @@ class RolloutStream:
         elif enough:
             self._end(message.id, turn_of(_chunk(request), finish_reason=FinishReason.STOP))
             self._cancel(message.id)
-        elif request.began is not None:
-            request.began.set()
 
     def _end(self, number: int, result: "Turn | list[float] | Exception") -> None:
         request = self._requests.pop(number)

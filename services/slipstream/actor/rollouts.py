@@ -98,13 +98,26 @@ class Rollouts:
 
     @asynccontextmanager
     async def place(
-        self, group_id: str, *, prompt_id: str = "", min_version: int = NO_VERSION, engines_lost: int = 0
+        self,
+        group_id: str,
+        *,
+        prompt_id: str = "",
+        min_version: int = NO_VERSION,
+        engines_lost: int = 0,
+        on_tokens: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Place]:
         """Wait for a free place at a rollout that serves `min_version` or a later version, and hold it.
 
-        `engines_lost`: engines that the prompt ended under earlier leases.
+        `engines_lost`: engines that the prompt ended under earlier leases. `on_tokens`: see Place.
         """
-        place = Place(self, group_id, prompt_id=prompt_id, min_version=min_version, engines_lost=engines_lost)
+        place = Place(
+            self,
+            group_id,
+            prompt_id=prompt_id,
+            min_version=min_version,
+            engines_lost=engines_lost,
+            on_tokens=on_tokens,
+        )
         await place.enter()
         try:
             yield place

@@ -109,6 +109,7 @@ def make_loop(
         replay=service.replay,
         weights=service.weights,
         overlap=overlaps(config, service.device),
+        timeline=service.timeline,
         log=log,
     )
     saver = Saver(
@@ -118,6 +119,7 @@ def make_loop(
         replay=service.replay,
         model_fingerprint=service.fingerprint,
         durable=loaded.version or None,
+        timeline=service.timeline,
         metrics=metrics,
         log=log,
     )
@@ -133,6 +135,7 @@ def make_loop(
         teacher=teacher,
         report=service.report,
         samples=samples,
+        timeline=service.timeline,
         version=loaded.version,
         cursor=loaded.cursor,
         unvaried_share=loaded.unvaried_share,

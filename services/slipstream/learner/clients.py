@@ -1,6 +1,7 @@
 """The learner's client of replay. Every call is idempotent, and repeated while replay does not answer."""
 
 import itertools
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -243,7 +244,8 @@ class _Batch:
         try:
             check_group(packed, vocabulary)
             message = types_pb2.Group.FromString(payload)
-            self.groups.append(codec.group_from_proto(message, hand_out=self.hand_out))
+            group = codec.group_from_proto(message, hand_out=self.hand_out, taken=time.time())
+            self.groups.append(group)
         except ValueError as error:
             self.invalid[packed.group_id] = f"from worker {packed.worker_id}: {error}"
 

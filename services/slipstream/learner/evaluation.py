@@ -10,6 +10,7 @@ from slipstream.config import EvaluationConfig
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.report import Report
 from slipstream.rpc.errors import SlipstreamError
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.samples.writer import SampleWriter
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
@@ -32,6 +33,7 @@ class Evaluator:
         config: EvaluationConfig,
         replay: ReplayClient,
         report: Report,
+        timeline: Timeline = NO_TIMELINE,
         metrics: Metrics,
         log: Log,
         start_seconds: float = 0.0,
@@ -40,6 +42,7 @@ class Evaluator:
         self._config = config
         self._replay = replay
         self._report = report
+        self._timeline = timeline
         self._metrics = metrics
         self._log = log
         self._start_seconds = start_seconds
@@ -72,6 +75,10 @@ class Evaluator:
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
         """Evaluate and report. At the deadline, or when `stop` is set, give up with a log line."""
+        with self._timeline.during("evaluate", step=version):
+            await self._evaluate(version, stop)
+
+    async def _evaluate(self, version: int, stop: asyncio.Event) -> None:
         evaluation_id = await self._replay.start_evaluation(
             version,
             prompts=self._config.prompts,

@@ -37,9 +37,11 @@ from slipstream.learner.teacher import TeacherClient, UnfitTeacher
 from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
 from slipstream.parallel import beside, both
-from slipstream.records import Cursor, Generated, Group
+from slipstream.records import Cursor, Generated, Group, StepTimes
 from slipstream.rpc.errors import SlipstreamError, Unreachable
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.samples.writer import FilteredGroup, SampleWriter
+from slipstream.telemetry.clock import wall_offset
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -72,6 +74,7 @@ class Loop:
         teacher: TeacherClient | None = None,
         report: Report,
         samples: SampleWriter | None = None,
+        timeline: Timeline = NO_TIMELINE,
         version: int,
         cursor: Cursor,
         unvaried_share: float | None,
@@ -87,6 +90,7 @@ class Loop:
         self._replay = replay
         self._report = report
         self._samples = samples
+        self._timeline = timeline
         self._metrics = metrics
         self._log = log
         self._bad_in_a_row = 0
@@ -185,13 +189,15 @@ class Loop:
 
     async def _step(self, stop: asyncio.Event) -> None:
         began = time.monotonic()
-        groups = await self._next_batch(stop)
+        with self._timeline.during("wait", step=self.version + 1):
+            groups = await self._next_batch(stop)
         if groups is None:
             return
         sampled = time.monotonic()
         async with self._weights.changing():
             try:
-                result, filtered = await both(self._train(groups, stop), self._take_filtered())
+                with self._timeline.during("train", step=self.version + 1):
+                    result, filtered = await both(self._train(groups, stop), self._take_filtered())
             except Abandoned:
                 await self._replay.release(groups)
                 return
@@ -206,8 +212,11 @@ class Loop:
             publish=ended - trained,
         )
         self._report_step(groups, generated, result, published, timing)
+        offset = wall_offset()
+        times = StepTimes(training=sampled + offset, trained=trained + offset)
+        self._timeline.trained(self.version, groups, times)
         if self._samples is not None:
-            self._samples.put(self.version, groups, result.token_values, filtered=filtered)
+            self._samples.put(self.version, groups, result.token_values, filtered=filtered, times=times)
         await self._after_step()
 
     async def _settle_step(self, groups: Sequence[Group]) -> tuple[Generated, Published]:

@@ -17,6 +17,7 @@ from slipstream.config import RunConfig
 from slipstream.learner.broadcast.publisher import Published, Publisher
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.telemetry.background import BackgroundTask, first_end
 from slipstream.telemetry.logs import Log
 
@@ -35,6 +36,7 @@ class Publishing:
         replay: ReplayClient,
         weights: asyncio.Lock,
         overlap: bool,
+        timeline: Timeline = NO_TIMELINE,
         log: Log,
     ) -> None:
         self._lockstep = lockstep
@@ -42,6 +44,7 @@ class Publishing:
         self._replay = replay
         self._weights = weights
         self._overlap = overlap
+        self._timeline = timeline
         self._log = log
         self._running: BackgroundTask[Published] | None = None
         self._last = NOTHING
@@ -55,7 +58,7 @@ class Publishing:
         await self.settle()
         taken = asyncio.Event()
         self._running = running = BackgroundTask.begin(
-            self._bring(version, taken), "publication", self._log, version=version
+            self._bring_shown(version, taken), "publication", self._log, version=version
         )
         try:
             await self.race_with_publication(taken.wait())
@@ -83,6 +86,11 @@ class Publishing:
         running, self._running = self._running, None
         if running is not None:
             self._last = await running.settle()
+
+    async def _bring_shown(self, version: int, taken: asyncio.Event) -> Published:
+        """Add the whole publication to the timeline, also the part that is beside training."""
+        with self._timeline.during("publish", step=version):
+            return await self._bring(version, taken)
 
     async def _bring(self, version: int, taken: asyncio.Event) -> Published:
         """Copy the weights, set `taken`, broadcast the copy, announce it. Errors: RankLost, Unreachable."""

@@ -19,6 +19,7 @@ from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.training.state import collect
 from slipstream.records import Cursor
 from slipstream.rpc.errors import SlipstreamError, Unreachable
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -52,6 +53,7 @@ class Saver:
         replay: ReplayClient,
         model_fingerprint: str,
         durable: int | None,
+        timeline: Timeline = NO_TIMELINE,
         metrics: Metrics,
         log: Log,
     ) -> None:
@@ -60,6 +62,7 @@ class Saver:
         self._lockstep = lockstep
         self._replay = replay
         self._fingerprint = model_fingerprint
+        self._timeline = timeline
         self._metrics = metrics
         self._log = log
         self._turn = asyncio.Lock()
@@ -105,6 +108,7 @@ class Saver:
         return self.durable
 
     async def _begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
+        began = time.monotonic()
         memory = self._lockstep.training.memory.to_dict()
         state = State(
             version=version,
@@ -118,10 +122,13 @@ class Saver:
                 await self._lockstep.begin_checkpoint(state)
         except OSError as error:
             self._count_failure(version, error)
+            self._timeline.add("checkpoint", began, time.monotonic(), step=version, failed=True)
             return
         self._begun = version
         self._started = time.monotonic()
-        self._writing = BackgroundTask.begin(self._finish(version), "checkpoint", self._log, step=version)
+        self._writing = BackgroundTask.begin(
+            self._finish(version, began), "checkpoint", self._log, step=version
+        )
 
     async def _settle(self) -> None:
         writing, self._writing = self._writing, None
@@ -129,12 +136,15 @@ class Saver:
             await writing.settle()
         self._begun = None
 
-    async def _finish(self, version: int) -> None:
+    async def _finish(self, version: int, began: float) -> None:
+        """Wait until the checkpoint that was begun at the moment `began` is durable, and confirm it."""
         try:
             await self._lockstep.settle_checkpoint()
         except OSError as error:
             self._count_failure(version, error)
+            self._timeline.add("checkpoint", began, time.monotonic(), step=version, failed=True)
             return
+        self._timeline.add("checkpoint", began, time.monotonic(), step=version)
         self.durable = version
         self._metrics.set("checkpoint_version", version)
         self._warn(too_slow(time.monotonic() - self._started, stop_seconds=self._config.stop_seconds))

@@ -18,6 +18,7 @@ from slipstream.records import Cursor
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod
 from slipstream.rpc.server import Server, start_server
+from slipstream.samples.timeline.writer import Timeline, open_timeline
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 from slipstream.weights.group import backend_of, nccl_version
 from slipstream.weights.manifest import model_fingerprint
@@ -36,6 +37,7 @@ class LearnerService:
     replay: ReplayClient
     report: Report
     evaluator: Evaluator
+    timeline: Timeline
     weights: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the snapshot of the weights is changed or sent."""
     ending: ExitStack = field(default_factory=ExitStack)
@@ -72,14 +74,27 @@ async def open_learner_service(
 ) -> AsyncIterator[LearnerService]:
     """Serve the fleet of a model directory until the context ends; rollouts may join after `begin`.
 
-    goodbye: the reason that the rollouts get at the end. Errors: ValueError without a run directory.
+    goodbye: the reason that the rollouts get at the end. Errors: ValueError without a run directory;
+    ConfigError if spans shall be sent and OpenTelemetry is not installed.
     """
+    async with (
+        open_timeline(run_directory(pod.config), pod.log) as timeline,
+        _service(pod, timeline, served=served, device=device, goodbye=goodbye) as service,
+    ):
+        yield service
+
+
+@asynccontextmanager
+async def _service(
+    pod: Pod, timeline: Timeline, *, served: Path, device: torch.device, goodbye: str
+) -> AsyncIterator[LearnerService]:
     config, run_dir = pod.config, run_directory(pod.config)
     fingerprint = model_fingerprint(served)
     fleet = Fleet(
         model_fingerprint=fingerprint,
         backend=backend_of(device),
         nccl_version=nccl_version(device),
+        timeline=timeline,
         metrics=pod.metrics,
         log=pod.log,
     )
@@ -95,6 +110,7 @@ async def open_learner_service(
         config=config.evaluation,
         replay=replay,
         report=report,
+        timeline=timeline,
         metrics=pod.metrics,
         log=pod.log,
         start_seconds=config.rollout.start_timeout_seconds,
@@ -109,6 +125,7 @@ async def open_learner_service(
         replay=replay,
         report=report,
         evaluator=evaluator,
+        timeline=timeline,
     )
     try:
         yield service

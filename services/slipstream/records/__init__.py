@@ -6,6 +6,7 @@ from slipstream.records.characters import has_surrogates, without_surrogates
 from slipstream.records.completion import Completion, FinishReason, Segment, TurnEnd, VersionSpan
 from slipstream.records.evaluation import Evaluation, Generated, SourceAccuracy
 from slipstream.records.group import Group, HandOut, InsertOutcome, Lease, Purpose
+from slipstream.records.group_times import GroupTimes, RolloutTime, StepTimes
 from slipstream.records.ledger import START, Cursor, Ledger, ReplayStats
 from slipstream.records.logprobs import TeacherLogprobs, TopLogprobs
 from slipstream.records.prompt import ChatMessage, Prompt
@@ -28,6 +29,7 @@ __all__ = [
     "FinishReason",
     "Generated",
     "Group",
+    "GroupTimes",
     "HandOut",
     "InsertOutcome",
     "Lease",
@@ -39,12 +41,14 @@ __all__ = [
     "ReplayStats",
     "Reward",
     "RolloutStatus",
+    "RolloutTime",
     "RoutedExperts",
     "RoutingMismatch",
     "Sampling",
     "Segment",
     "SourceAccuracy",
     "StepReward",
+    "StepTimes",
     "TeacherLogprobs",
     "TopLogprobs",
     "Turn",

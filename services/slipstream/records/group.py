@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from slipstream.records.completion import Completion, Segment
+from slipstream.records.group_times import GroupTimes
 from slipstream.records.prompt import Prompt
 from slipstream.records.routed_experts import RoutingMismatch
 
@@ -65,8 +66,12 @@ class Group:
     prompt_token_ids: tuple[int, ...]
     completions: tuple[Completion, ...]
     worker_id: str = ""
+    times: GroupTimes | None = None
+    """When its phases began and ended; None from an actor of an older release."""
     hand_out: HandOut | None = None
     """The delivery that gave the group to the learner; None outside of the learner."""
+    taken: float | None = None
+    """When the learner received it, in seconds since 1970; None outside of the learner."""
 
     def __post_init__(self) -> None:
         for segment in self.segments:

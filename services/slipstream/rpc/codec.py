@@ -3,6 +3,7 @@
 Those of replay.proto are in replay_codec.py, those of rollout.proto in sampling_codec.py.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -218,11 +219,17 @@ def group_to_proto(group: t.Group) -> pb.Group:
         prompt_token_ids=group.prompt_token_ids,
         completions=[completion_to_proto(completion) for completion in group.completions],
         worker_id=group.worker_id,
+        times=None if group.times is None else group_times_to_proto(group.times),
     )
 
 
-def group_from_proto(message: pb.Group, *, hand_out: t.HandOut | None = None) -> t.Group:
-    """Message → Group, in the batch of this hand-out. Errors: ValueError for a malformed field."""
+def group_from_proto(
+    message: pb.Group, *, hand_out: t.HandOut | None = None, taken: float | None = None
+) -> t.Group:
+    """Message → Group, in the batch of this hand-out, which the learner received at the time `taken`.
+
+    Errors: ValueError for a malformed field.
+    """
     return t.Group(
         group_id=message.group_id,
         lease_epoch=message.lease_epoch,
@@ -231,8 +238,38 @@ def group_from_proto(message: pb.Group, *, hand_out: t.HandOut | None = None) ->
         prompt_token_ids=tuple(message.prompt_token_ids),
         completions=tuple(completion_from_proto(completion) for completion in message.completions),
         worker_id=message.worker_id,
+        times=group_times_from_proto(message.times) if message.HasField("times") else None,
         hand_out=hand_out,
+        taken=taken,
     )
+
+
+def group_times_to_proto(times: t.GroupTimes) -> pb.GroupTimes:
+    """GroupTimes → message."""
+    return pb.GroupTimes(
+        leased=times.leased,
+        placed=times.placed,
+        rollouts=[pb.RolloutTime(rollout=r.rollout, first_token=r.first_token) for r in times.rollouts],
+        sampled=times.sampled,
+        scored=times.scored,
+        inserted=times.inserted,
+    )
+
+
+def group_times_from_proto(message: pb.GroupTimes) -> t.GroupTimes | None:
+    """Message → GroupTimes; None if a time is no finite number, which is no reason to lose the group."""
+    times = t.GroupTimes(
+        leased=message.leased,
+        placed=message.placed,
+        rollouts=tuple(
+            t.RolloutTime(rollout=each.rollout, first_token=each.first_token) for each in message.rollouts
+        ),
+        sampled=message.sampled,
+        scored=message.scored,
+        inserted=message.inserted,
+    )
+    moments = (times.leased, times.placed, times.sampled, times.scored, times.inserted)
+    return times if all(map(math.isfinite, (*moments, *(r.first_token for r in times.rollouts)))) else None
 
 
 def finish_reason_from_proto(number: int) -> t.FinishReason:

@@ -16,7 +16,7 @@ from slipstream.samples.table import SCHEMA, SUMMARIES, TOKEN_TYPES, TRAINED_TYP
 from slipstream.samples.vocabulary import NAME as TOKENIZER
 from slipstream.samples.vocabulary import read_vocabulary, token_texts
 
-__all__ = ["Filter", "NoSamples", "Page", "Row", "SampleReader"]
+__all__ = ["ORDERS", "Filter", "NoSamples", "Page", "Row", "SampleReader"]
 
 MOST_ROWS: Final = 1000
 """Most rows of one page."""

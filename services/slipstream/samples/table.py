@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from slipstream.records import Completion, Group, Outcome
+from slipstream.records import Completion, Group, Outcome, StepTimes
 from slipstream.records.sampling_order import sampling_order
 from slipstream.samples.token_values import TokenValues
 
@@ -47,6 +47,11 @@ TRAINED_TYPES: Final[Mapping[str, pa.DataType]] = {
     "sides": pa.int8(),
     "trained": pa.bool_(),
 }
+TIMES: Final = (
+    *("leased_at", "placed_at", "first_token_at", "sampled_at", "scored_at", "inserted_at"),
+    *("taken_at", "training_at", "trained_at"),
+)
+"""The times of a group in the order of its phases; null if unknown."""
 SCHEMA: Final = pa.schema(
     [
         ("step", pa.int32()),  # of training, or next when it was filtered; the version evaluated
@@ -76,6 +81,10 @@ SCHEMA: Final = pa.schema(
         ("largest_ratio", pa.float32()),
         ("smallest_ratio", pa.float32()),
         ("advantage", pa.float32()),  # mean over the trained tokens
+        # seconds since 1970, of the group: see records/group_times.py
+        *((name, pa.float64()) for name in TIMES),
+        ("rollouts", pa.list_(pa.string())),  # that sampled the group, one after the other
+        ("rollout_times", pa.list_(pa.float64())),  # when the first tokens of each arrived
         ("prompt_token_ids", pa.list_(pa.int32())),
         ("segment_starts", pa.list_(pa.int32())),  # index of the first token of each segment
         ("segment_prompts", pa.list_(pa.list_(pa.int32()))),  # null for the prompt of the group
@@ -118,11 +127,12 @@ def make_table(
     *,
     weights: Mapping[str, float],
     time: float,
+    times: StepTimes | None = None,
 ) -> pa.Table:
     """Return the rows of all completions of some groups.
 
     step: the version that the batch has made. values: of the batch, by the index of its completions.
-    weights: of the reward components.
+    weights: of the reward components. times: of the step.
     """
     members = [
         _Member(of=each, number=number, completion=completion)
@@ -135,6 +145,7 @@ def make_table(
     trained = _Trained(tokens, values, [member.of.first + member.number for member in members])
     columns = {
         **_facts(step, members, weights, time),
+        **_times(members, times),
         **tokens.columns(),
         **trained.columns(),
         **trained.summaries(),
@@ -294,6 +305,30 @@ def _facts(
     rows = [_row(member, weights) for member in members]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     return {**columns, "step": [step] * len(rows), "time": [time] * len(rows)}
+
+
+def _times(members: Sequence[_Member], step: StepTimes | None) -> dict[str, list[Any]]:
+    """Return the columns of the times of each completion's group."""
+    rows = [_times_of(member.of, step) for member in members]
+    return {name: [row.get(name) for row in rows] for name in (*TIMES, "rollouts", "rollout_times")}
+
+
+def _times_of(stored: StoredGroup, step: StepTimes | None) -> dict[str, Any]:
+    times, values = stored.group.times, dict[str, Any](taken_at=stored.group.taken)
+    if stored.state == "trained" and step is not None:
+        values |= {"training_at": step.training, "trained_at": step.trained}
+    if times is None:
+        return values
+    return values | {
+        "leased_at": times.leased,
+        "placed_at": times.placed,
+        "first_token_at": times.first_token,
+        "sampled_at": times.sampled,
+        "scored_at": times.scored,
+        "inserted_at": times.inserted,
+        "rollouts": [each.rollout for each in times.rollouts],
+        "rollout_times": [each.first_token for each in times.rollouts],
+    }
 
 
 def _row(member: _Member, weights: Mapping[str, float]) -> dict[str, Any]:

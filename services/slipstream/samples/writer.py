@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slipstream.config import RunConfig, SamplesConfig
-from slipstream.records import Group
+from slipstream.records import Group, StepTimes
 from slipstream.samples.folder import EVALUATIONS, FOLDER, parts_of, stored_parts
 from slipstream.samples.parts import blocks, clean, merge, remove, store_step, write_part
 from slipstream.samples.share import is_kept
@@ -78,6 +78,7 @@ class _Step:
     groups: Sequence[StoredGroup]
     values: TokenValues | None
     untrained: Sequence[FilteredGroup]
+    times: StepTimes | None = None
     evaluation: bool = False
     """Whether the groups are of an evaluation, whose completions replace those of an earlier attempt."""
 
@@ -125,13 +126,15 @@ class SampleWriter:
         values: TokenValues | None,
         *,
         filtered: Sequence[FilteredGroup] = (),
+        times: StepTimes | None = None,
     ) -> bool:
         """Store the completions of a step soon; return False if the thread is too far behind.
 
-        groups: the whole batch, whose completions `values` counts. filtered: since the step before.
+        groups: the whole batch, whose completions `values` counts. filtered: since the step before. times: of
+        the step.
         """
         kept = [group for group in trained_groups(groups) if is_kept(group.group.group_id, self._share)]
-        return self._queued(_Step(step=step, groups=kept, values=values, untrained=filtered))
+        return self._queued(_Step(step=step, groups=kept, values=values, untrained=filtered, times=times))
 
     def put_evaluation(self, version: int, payloads: Sequence[bytes]) -> bool:
         """Store the groups of an evaluation soon, in the place of those of an earlier evaluation of the
@@ -174,7 +177,9 @@ class SampleWriter:
         if self._halving:
             self._remove_others()  # an earlier process ended before it had removed them all
         groups = [*step.groups, *self._decoded(step.untrained)]
-        table = make_table(step.step, groups, step.values, weights=self._weights, time=time.time())
+        table = make_table(
+            step.step, groups, step.values, weights=self._weights, time=time.time(), times=step.times
+        )
         if not table.num_rows:
             return
         folder = self._folder / EVALUATIONS if step.evaluation else self._folder

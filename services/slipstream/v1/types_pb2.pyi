@@ -200,7 +200,7 @@ class Segment(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., routed_experts: _Optional[_Union[RoutedExperts, _Mapping]] = ..., teacher: _Optional[_Union[TeacherLogprobs, _Mapping]] = ..., top_logprobs: _Optional[_Union[TopLogprobs, _Mapping]] = ..., engines: _Optional[int] = ..., turn_ends: _Optional[_Iterable[_Union[TurnEnd, _Mapping]]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "prompt_token_ids", "completions", "worker_id")
+    __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "prompt_token_ids", "completions", "worker_id", "times")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DISPATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,7 @@ class Group(_message.Message):
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     lease_epoch: int
     dispatch_index: int
@@ -215,4 +216,29 @@ class Group(_message.Message):
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     completions: _containers.RepeatedCompositeFieldContainer[Completion]
     worker_id: str
-    def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., dispatch_index: _Optional[int] = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., completions: _Optional[_Iterable[_Union[Completion, _Mapping]]] = ..., worker_id: _Optional[str] = ...) -> None: ...
+    times: GroupTimes
+    def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., dispatch_index: _Optional[int] = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., completions: _Optional[_Iterable[_Union[Completion, _Mapping]]] = ..., worker_id: _Optional[str] = ..., times: _Optional[_Union[GroupTimes, _Mapping]] = ...) -> None: ...
+
+class GroupTimes(_message.Message):
+    __slots__ = ("leased", "placed", "rollouts", "sampled", "scored", "inserted")
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    PLACED_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLED_FIELD_NUMBER: _ClassVar[int]
+    SCORED_FIELD_NUMBER: _ClassVar[int]
+    INSERTED_FIELD_NUMBER: _ClassVar[int]
+    leased: float
+    placed: float
+    rollouts: _containers.RepeatedCompositeFieldContainer[RolloutTime]
+    sampled: float
+    scored: float
+    inserted: float
+    def __init__(self, leased: _Optional[float] = ..., placed: _Optional[float] = ..., rollouts: _Optional[_Iterable[_Union[RolloutTime, _Mapping]]] = ..., sampled: _Optional[float] = ..., scored: _Optional[float] = ..., inserted: _Optional[float] = ...) -> None: ...
+
+class RolloutTime(_message.Message):
+    __slots__ = ("rollout", "first_token")
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    rollout: str
+    first_token: float
+    def __init__(self, rollout: _Optional[str] = ..., first_token: _Optional[float] = ...) -> None: ...

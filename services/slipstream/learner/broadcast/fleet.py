@@ -1,12 +1,14 @@
 """The learner's side of the fleet stream: the members, each with one queue of messages per direction."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 
 from slipstream.learner.save_requests import SaveRequests
+from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -42,6 +44,8 @@ class Member:
         self.failures = 0
         self.pause_seconds = 0.0
         self.receive_seconds = 0.0
+        self.paused_at: float | None = None
+        """Moment of `time.monotonic` of the Begin since which it samples nothing; None while it serves."""
         self.outbox: asyncio.Queue[pb.LearnerMessage | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
 
@@ -88,11 +92,19 @@ class Fleet(FleetServicer):
     """The members. A rollout that joins under the name of a member replaces it."""
 
     def __init__(
-        self, *, model_fingerprint: str, backend: str, nccl_version: str = "", metrics: Metrics, log: Log
+        self,
+        *,
+        model_fingerprint: str,
+        backend: str,
+        nccl_version: str = "",
+        timeline: Timeline = NO_TIMELINE,
+        metrics: Metrics,
+        log: Log,
     ) -> None:
         self._fingerprint = model_fingerprint
         self._backend = backend
         self._nccl_version = nccl_version
+        self._timeline = timeline
         self._metrics = metrics
         self._log = log
         self._members: dict[str, Member] = {}
@@ -106,8 +118,14 @@ class Fleet(FleetServicer):
         """Return the members with an open stream, by name."""
         return [self._members[name] for name in sorted(self._members) if self._members[name].alive]
 
+    def begin(self, member: Member, version: int) -> None:
+        """Tell a rollout to pause and to receive `version`. It stays paused until it serves a version."""
+        member.tell(begin=pb.Begin(epoch=self.epoch, version=version))
+        member.paused_at = time.monotonic() if member.paused_at is None else member.paused_at
+
     def confirm(self, member: Member, version: int) -> None:
         """Record that the rollout serves `version`, which this learner sent."""
+        self._end_pause(member, version)
         member.version = version
         self._confirmed[member.worker_id] = version
 
@@ -176,7 +194,9 @@ class Fleet(FleetServicer):
         old = self._members.get(join.worker_id)
         if old is not None:
             old.drop()
+            self._show_leave(old)
         member = Member(join)
+        self._timeline.event("join", lane=member.worker_id)
         if self._confirmed.get(join.worker_id) == join.serving_version:
             # any other version may be one that the learner lost in a crash, and trained anew
             member.version = join.serving_version
@@ -190,8 +210,21 @@ class Fleet(FleetServicer):
         member.drop()
         if self._members.get(member.worker_id) is member:
             del self._members[member.worker_id]
+            self._show_leave(member)
         self._log.info("rollout left", rollout=member.worker_id, members=len(self.members()))
         self._metrics.set("fleet_workers", len(self.members()))
+
+    def _show_leave(self, member: Member) -> None:
+        self._end_pause(member, self.version, failed=True)
+        self._timeline.event("leave", lane=member.worker_id)
+
+    def _end_pause(self, member: Member, version: int, *, failed: bool = False) -> None:
+        """Add the pause of a rollout to the timeline, if it is paused; it ends by serving `version`."""
+        began, member.paused_at = member.paused_at, None
+        if began is not None:
+            self._timeline.add(
+                "pause", began, time.monotonic(), lane=member.worker_id, step=version, failed=failed
+            )
 
 
 async def _first_message(messages: AsyncIterator[pb.WorkerMessage]) -> pb.WorkerMessage | None:

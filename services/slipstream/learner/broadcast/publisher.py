@@ -141,7 +141,7 @@ class Publisher:
         if not members:
             return
         for member in members:
-            member.tell(begin=pb.Begin(epoch=self._fleet.epoch, version=version))
+            self._fleet.begin(member, version)
         async with task_group() as tasks:
             applying = [
                 tasks.create_task(self._answer(member, "applied", version, timeout_seconds=None))
@@ -263,12 +263,15 @@ class Publisher:
     async def _commit(self, version: int, members: Sequence[Member]) -> None:
         for member in members:
             member.tell(commit=pb.Commit(version=version))
-        serving = await self._ask(members, "serving", version, timeout_seconds=self._timeout)
-        for member, answer in zip(members, serving, strict=True):
-            if answer is not None:
-                member.pause_seconds = answer.pause_seconds
-                self._fleet.confirm(member, version)
-                member.failures = 0
+        await asyncio.gather(*(self._confirm(version, member) for member in members))
+
+    async def _confirm(self, version: int, member: Member) -> None:
+        """Wait until a member serves the version, and record it at that moment."""
+        answer = await self._answer(member, "serving", version, timeout_seconds=self._timeout)
+        if answer is not None:
+            member.pause_seconds = answer.pause_seconds
+            self._fleet.confirm(member, version)
+            member.failures = 0
 
     async def _ask(
         self, members: Sequence[Member], kind: str, version: int, *, timeout_seconds: float
