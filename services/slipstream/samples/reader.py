@@ -19,6 +19,8 @@ MOST_ROWS: Final = 1000
 """Most rows of one page."""
 ATTEMPTS: Final = 5
 """How often a query begins again because the run has merged the parts that it was reading."""
+CONTEXT: Final = ("group", "prompt_token_ids", "segment_starts", "segment_prompts")
+"""Columns that say which tokens stand before those of a completion."""
 ORDERS: Final = ("step", "reward", "tokens", "staleness", "largest_ratio", "advantage", "clipped", "over_age")
 
 
@@ -149,8 +151,9 @@ class SampleReader:
         return rows[0] if rows else None
 
     def tokens_of_step(self, step: int) -> list[Row]:
-        """Return what a loss reads of the completions that a step trained on, in the order of the batch."""
-        columns = ", ".join(f'"{name}"' for name in ("group", "segment_starts", *TOKEN_TYPES, *TRAINED_TYPES))
+        """Return what losses and models read of the completions that a step trained on, in the order of the
+        batch."""
+        columns = ", ".join(f'"{name}"' for name in (*CONTEXT, *TOKEN_TYPES, *TRAINED_TYPES))
         return self._query(
             f"select {columns} from samples where step = $step and state = 'trained' "
             'order by dispatch_index, "group", member',
