@@ -83,7 +83,7 @@ def candidates(own: LossSpec, *, longest: int, functions: Sequence[str] = ()) ->
     plain = LossSpec(
         objective=own.objective, aggregation=own.aggregation, kl=own.kl, max_staleness=own.max_staleness
     )
-    made = {kind: objective for kind, objective in OBJECTIVES.items() if kind != CUSTOM}
+    made: dict[str, Any] = {kind: objective for kind, objective in OBJECTIVES.items() if kind != CUSTOM}
     made |= {name: partial(CustomObjective, function=name) for name in functions}
     for name, objective in made.items():
         yield _made(

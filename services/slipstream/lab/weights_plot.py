@@ -80,9 +80,9 @@ def _draw_course(
     axis: Any, pyplot: Any, trials: Sequence[Trial], study: Study, quantity: str, title: str
 ) -> None:
     steps = study.courses.steps
-    for place, (index, moments) in enumerate(study.courses.courses.items()):
+    for index, moments in study.courses.courses.items():
         values = [getattr(moment, quantity) for moment in moments]
-        axis.plot(range(1, len(values) + 1), values, **style(pyplot, trials[index].candidate.name, place))
+        axis.plot(range(1, len(values) + 1), values, **style(pyplot, trials[index].candidate.name, index))
     axis.set_title(title)
     axis.set_xticks(range(1, len(steps) + 1), [str(step) for step in steps])
     axis.set_xlabel("minibatch of step")
