@@ -90,7 +90,7 @@ def test_the_curves_are_the_mean_gates_of_the_tokens_that_are_not_over_age() -> 
     curve = gate_curve(BATCH, trial, 1)
     assert curve.ratios.tolist() == pytest.approx([1.0, 1.5])
     assert curve.gates.tolist() == pytest.approx([1.0, 1.5])
-    assert curve.tokens.tolist() == [2, 1]
+    assert curve.tokens.tolist() == [1, 1]
     assert gate_curve(BATCH, trial, -1).gates.tolist() == pytest.approx([0.5])
 
 
