@@ -19,7 +19,7 @@ from slipstream.algorithms.spec import AGGREGATIONS, CORRECTIONS, OBJECTIVES
 from slipstream.cli.__main__ import main
 from slipstream.lab.batch import Batch, NotStored, make_batch
 from slipstream.lab.compare import candidates, cosine, tried
-from slipstream.lab.plot import mean_gates
+from slipstream.lab.curves import gate_curve
 from slipstream.lab.words import paragraph
 from slipstream.samples.reader import SampleReader
 from slipstream.samples.table import make_table, trained_groups
@@ -45,7 +45,7 @@ def batch_of(ratios: list[float], advantages: list[float], staleness: list[int])
         staleness_T=torch.tensor(staleness),
         sequence_ids_T=torch.arange(count),
         group_ids_B=torch.zeros(count, dtype=torch.int64),
-        completions=count,
+        completion_ids_B=torch.arange(count),
     )
 
 
@@ -87,10 +87,11 @@ def test_the_runs_own_objective_is_among_the_others_with_the_same_slope() -> Non
 def test_the_curves_are_the_mean_gates_of_the_tokens_that_are_not_over_age() -> None:
     own = resolve_loss({"objective": {"kind": "is"}, "aggregation": "token_mean", "max_staleness": 1})
     (trial,), _ = tried(BATCH, own, [])
-    ratios, gates = mean_gates(BATCH, trial, 1)
-    assert ratios.tolist() == pytest.approx([1.0, 1.5])
-    assert gates.tolist() == pytest.approx([1.0, 1.5])
-    assert mean_gates(BATCH, trial, -1)[1].tolist() == pytest.approx([0.5])
+    curve = gate_curve(BATCH, trial, 1)
+    assert curve.ratios.tolist() == pytest.approx([1.0, 1.5])
+    assert curve.gates.tolist() == pytest.approx([1.0, 1.5])
+    assert curve.tokens.tolist() == [1, 1]
+    assert gate_curve(BATCH, trial, -1).gates.tolist() == pytest.approx([0.5])
 
 
 def test_the_words_name_what_the_strictest_objective_excludes() -> None:

@@ -246,9 +246,10 @@ class FakeSamples:
         values: object,
         *,
         filtered: Sequence[FilteredGroup],
-        times: StepTimes,
+        times: StepTimes | None = None,
     ) -> bool:
-        self.times.append(times)
+        if times is not None:
+            self.times.append(times)
         self.put_in.append((step, [group.group_id for group in groups], [each.reason for each in filtered]))
         return True
 

@@ -20,6 +20,31 @@ def add_lab(commands: Subcommands) -> None:
     lab.add_argument(
         "--output", type=Path, metavar="FILE", help="the picture; default: plots/lab-N.png of the run"
     )
+    lab.add_argument(
+        "--candidates", nargs="+", default=[], metavar="NAME", help="compare these losses only; default: all"
+    )
+    lab.add_argument(
+        "--objective",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="an objective of your own to compare, too; may be repeated",
+    )
+    lab.add_argument(
+        "--weights",
+        action=argparse.BooleanOptionalAction,
+        help="load a checkpoint from before the step; default: if there is one of at most 1 GiB",
+    )
+    lab.add_argument(
+        "--seconds",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="time for what needs the weights, after which no further loss is begun; default: 120",
+    )
+    lab.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where the weights are loaded; default: cpu"
+    )
     lab.add_argument("--json", action="store_true", help="everything but the picture, as one JSON object")
 
 
@@ -31,6 +56,11 @@ def _lab(arguments: argparse.Namespace) -> int:
         "step": arguments.step,
         "output": None if arguments.output is None else str(arguments.output),
         "json": arguments.json,
+        "candidates": arguments.candidates,
+        "objectives": arguments.objective,
+        "weights": arguments.weights,
+        "seconds": arguments.seconds,
+        "device": arguments.device,
     }
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "slipstream.lab.report", json.dumps(options)])

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from slipstream.algorithms import Counts
 from slipstream.samples.reader import Row
 
 
@@ -33,8 +34,28 @@ class Batch:
     """In policy versions."""
     sequence_ids_T: Tensor
     group_ids_B: Tensor
-    completions: int
-    """Number of stored completions that trained."""
+    completion_ids_B: Tensor
+    """Segments of one completion share it."""
+
+    @property
+    def completions(self) -> int:
+        """Number of stored completions that trained."""
+        return len(self.completion_ids_B.unique())
+
+    @property
+    def counts(self) -> Counts:
+        """The counts by which a loss is divided; a completion of several segments counts once."""
+        return Counts(
+            tokens=self.tokens,
+            sequences=self.completions,
+            prompts=len(self.group_ids_B.unique()),
+            prompt_tokens_B=self._tokens_of(self.group_ids_B),
+            completion_tokens_B=self._tokens_of(self.completion_ids_B),
+        )
+
+    def _tokens_of(self, ids_B: Tensor) -> Tensor:
+        """Return for each sequence the tokens of all sequences with its id."""
+        return torch.bincount(ids_B[self.sequence_ids_T])[ids_B]
 
     @property
     def tokens(self) -> int:
@@ -58,18 +79,29 @@ class Batch:
         return of_sequence_B if same else None
 
 
-def make_batch(step: int, rows: Sequence[Row]) -> Batch:
-    """Return the tokens of the rows that trained. Errors: NotStored."""
-    trained = [row for row in rows if row["logprobs"] is not None]
+def trained_rows(step: int, rows: Sequence[Row]) -> list[Row]:
+    """Return the completions that have a token with a loss. Errors: NotStored."""
+    trained = [
+        row
+        for row in rows
+        if row["logprobs"] is not None and np.isfinite(np.array(row["logprobs"], float)).any()
+    ]
     if not trained:
         raise NotStored(f"no completion that step {step} trained on is stored")
+    return trained
+
+
+def make_batch(step: int, rows: Sequence[Row]) -> Batch:
+    """Return the tokens of the rows that trained. Errors: NotStored."""
+    trained = trained_rows(step, rows)
     used = [np.isfinite(np.array(row["logprobs"], np.float64)) for row in trained]
 
     def joined(name: str, dtype: torch.dtype = torch.float64) -> Tensor:
         parts = [np.array(row[name], np.float64)[kept] for row, kept in zip(trained, used, strict=True)]
         return torch.from_numpy(np.concatenate(parts)).to(dtype)
 
-    segments, groups = _segments(trained, used)
+    segments, places = _segments(trained, used)
+    groups = [trained[place]["group"] for place in places]
     names = {name: index for index, name in enumerate(dict.fromkeys(groups))}
     has_reference = all(row["reference_logprobs"] is not None for row in trained)
     return Batch(
@@ -82,20 +114,20 @@ def make_batch(step: int, rows: Sequence[Row]) -> Batch:
         staleness_T=(step - 1 - joined("versions", torch.int64)).clamp(min=0),
         sequence_ids_T=torch.from_numpy(segments),
         group_ids_B=torch.tensor([names[name] for name in groups]),
-        completions=len(trained),
+        completion_ids_B=torch.tensor(places),
     )
 
 
-def _segments(rows: Sequence[Row], used: Sequence[np.ndarray]) -> tuple[np.ndarray, list[str]]:
-    """Return the number of the segment of each used token, and the group of each such segment."""
-    numbers, groups, following = [], [], 0
-    for row, kept in zip(rows, used, strict=True):
+def _segments(rows: Sequence[Row], used: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
+    """Return the number of the segment of each used token, and the index of the row of each such segment."""
+    numbers, places, following = [], [], 0
+    for place, (row, kept) in enumerate(zip(rows, used, strict=True)):
         starts = np.zeros(len(kept), np.int64)
         starts[[start for start in row["segment_starts"] if 0 < start < len(kept)]] = 1
         segment_of_token = np.cumsum(starts)[kept]
         _, dense = np.unique(segment_of_token, return_inverse=True)
         numbers.append(dense + following)
         count = int(dense.max(initial=-1)) + 1
-        groups += [row["group"]] * count
+        places += [place] * count
         following += count
-    return np.concatenate(numbers), groups
+    return np.concatenate(numbers), places

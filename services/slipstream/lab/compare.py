@@ -1,18 +1,28 @@
 """What each loss of the catalogue makes of a batch.
 
 The slope of a loss by the logprobs of the tokens is its gradient, before the model multiplies it by the
-gradient of the logprobs. Norms and cosines here are of slopes. Suffix: _T tokens of the batch.
+gradient of the logprobs. The norms and cosines of a trial are those of slopes.
+
+Suffix: _T tokens of the batch.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from slipstream.algorithms import policy_loss
-from slipstream.algorithms.spec import AGGREGATIONS, CORRECTIONS, OBJECTIVES, Aggregation, LossSpec
+from slipstream.algorithms.spec import (
+    AGGREGATIONS,
+    CORRECTIONS,
+    OBJECTIVES,
+    Aggregation,
+    CustomObjective,
+    LossSpec,
+)
 from slipstream.algorithms.spec.kinds import CUSTOM
 from slipstream.lab.batch import Batch
 
@@ -28,6 +38,11 @@ class Candidate:
     name: str
     loss: LossSpec | None
     problem: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The name without the anchor."""
+        return self.name.partition(",")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +63,8 @@ class Trial:
     """Between the slope and that of the run's own loss."""
     gates_T: Tensor
     slope_T: Tensor
+    entropy_slope_T: Tensor | None
+    """Derivative of the loss by the entropies; None without an entropy bonus."""
     young_T: Tensor
     """Bool: the tokens that are not over age."""
 
@@ -57,19 +74,21 @@ def own_candidate(loss: LossSpec) -> Candidate:
     return Candidate(axis="objective", name=OWN, loss=loss)
 
 
-def candidates(own: LossSpec, *, longest: int) -> Iterator[Candidate]:
+def candidates(own: LossSpec, *, longest: int, functions: Sequence[str] = ()) -> Iterator[Candidate]:
     """Yield every loss that differs from the run's own in one axis.
 
     longest: most tokens of a completion, which the aggregation token_sum_norm divides by.
+    functions: objectives of the user, `package.module:function`.
     """
     plain = LossSpec(
         objective=own.objective, aggregation=own.aggregation, kl=own.kl, max_staleness=own.max_staleness
     )
-    for kind, objective in OBJECTIVES.items():
-        if kind != CUSTOM:
-            yield _made(
-                "objective", kind, lambda o=objective: replace(plain, objective=o(), aggregation=_plain(own))
-            )
+    made: dict[str, Any] = {kind: objective for kind, objective in OBJECTIVES.items() if kind != CUSTOM}
+    made |= {name: partial(CustomObjective, function=name) for name in functions}
+    for name, objective in made.items():
+        yield _made(
+            "objective", name, lambda o=objective: replace(plain, objective=o(), aggregation=_plain(own))
+        )
     for kind, correction in CORRECTIONS.items():
         yield _corrected(kind, plain, correction)
     for name in AGGREGATIONS:
@@ -120,8 +139,12 @@ def tried(batch: Batch, own: LossSpec, others: Sequence[Candidate]) -> tuple[lis
             continue
         try:
             trials.append(_trial(batch, candidate, first))
-        except ValueError as error:
-            refused.append(replace(candidate, problem=str(error)))
+        except Exception as error:  # an objective of the user may raise anything
+            if not isinstance(error, ValueError) and not isinstance(
+                candidate.loss.objective, CustomObjective
+            ):
+                raise
+            refused.append(replace(candidate, problem=" ".join(f"{error}".split()) or type(error).__name__))
     return trials, refused
 
 
@@ -129,6 +152,7 @@ def _trial(batch: Batch, candidate: Candidate, own: Trial | None) -> Trial:
     loss = candidate.loss
     assert loss is not None, "the caller tries losses only"
     logprobs_T = batch.logprobs_T.clone().requires_grad_()
+    entropies_T = batch.entropies_T.clone().requires_grad_(loss.entropy is not None)
     advantages = batch.advantages_B
     result = policy_loss(
         loss,
@@ -140,8 +164,8 @@ def _trial(batch: Batch, candidate: Candidate, own: Trial | None) -> Trial:
         mask=torch.ones_like(batch.sequence_ids_T),
         sequence_ids=batch.sequence_ids_T,
         staleness=batch.staleness_T,
-        group_ids=batch.group_ids_B,
-        entropy=batch.entropies_T,
+        counts=batch.counts,
+        entropy=entropies_T,
     )
     result.loss.backward()
     slope_T, gates_T = logprobs_T.grad, result.gates_T
@@ -162,6 +186,7 @@ def _trial(batch: Batch, candidate: Candidate, own: Trial | None) -> Trial:
         cosine=cosine(slope_T, own_slope_T),
         gates_T=gates_T,
         slope_T=slope_T,
+        entropy_slope_T=entropies_T.grad,
         young_T=young_T,
     )
 

@@ -1,110 +1,156 @@
 """The program of `slipstream lab`: python -m slipstream.lab.report OPTIONS, a JSON object."""
 
+import contextlib
 import json
-import math
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
 from slipstream.config import ConfigError, RunConfig, load_config
+from slipstream.lab.as_json import as_json
 from slipstream.lab.batch import Batch, NotStored, make_batch
 from slipstream.lab.compare import Candidate, Trial, candidates, tried
 from slipstream.lab.plot import draw
+from slipstream.lab.selection import check_functions, chosen
+from slipstream.lab.study import NoWeights, Study, choose_checkpoint, study
+from slipstream.lab.tables import tables
+from slipstream.lab.weights_plot import draw_study
 from slipstream.lab.words import paragraph
+from slipstream.learner.policy.checkpoint_form import CheckpointError
 from slipstream.samples.reader import NoSamples, SampleReader
 
 USAGE_ERROR: Final = 2
-COLUMNS: Final = (
-    ("excluded", "excluded"),
-    ("over_age", "over age"),
-    ("clipped_low", "clipped low"),
-    ("clipped_high", "clipped high"),
-    ("effective", "effective"),
-    ("norm", "norm"),
-    ("cosine", "cosine"),
-)
+FAILURES: Final = (NoSamples, NotStored, ConfigError, CheckpointError, ValueError, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of the command."""
+
+    run_dir: str
+    step: int | None = None
+    output: str | None = None
+    json: bool = False
+    candidates: Sequence[str] = ()
+    objectives: Sequence[str] = ()
+    weights: bool | None = None
+    """None: if a small enough checkpoint was made before the step."""
+    seconds: float = 120.0
+    device: Any = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All that is reported."""
+
+    batch: Batch
+    trials: Sequence[Trial]
+    refused: Sequence[Candidate]
+    study: Study | None
+    without_weights: str
+    """Why no checkpoint was loaded; empty with a study."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Compare the losses on a step, and print a table and a paragraph; return the exit status."""
-    options: dict[str, Any] = json.loads(argv[0])
-    run_dir = Path(options["run_dir"])
+    options = Options(**json.loads(argv[0]))
+    run_dir = Path(options.run_dir)
     try:
-        batch = read_batch(run_dir, options["step"])
-        config = load_config([run_dir / "config.yaml"], [])
-        trials, refused = compare(config, batch)
-    except (NoSamples, NotStored, ConfigError, ValueError, OSError) as error:
+        with contextlib.redirect_stdout(sys.stderr):  # objectives of the user may print
+            made = compare(run_dir, options)
+    except FAILURES as error:
         print(f"slipstream: {error}", file=sys.stderr)
         return USAGE_ERROR
-    if options["json"]:
-        print(json.dumps(_report(batch, trials, refused)))
+    words = paragraph(made.batch, made.trials, made.study)
+    if options.json:
+        report = as_json(
+            *(made.batch, made.trials, made.refused, made.study),
+            words=words,
+            without_weights=made.without_weights,
+        )
+        print(json.dumps(report, allow_nan=False))
         return 0
-    picture = Path(options["output"] or run_dir / "plots" / f"lab-{batch.step}.png")
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    draw(batch, trials, picture)
-    print(paragraph(batch, trials))
-    for axis in ("objective", "correction", "aggregation"):
-        print(f"\n{_table(axis, [t for t in trials if t.candidate.axis == axis])}")
-    for candidate in refused:
-        print(f"  {candidate.axis} {candidate.name}: not on this batch: {candidate.problem}")
-    print(f"\npicture: {picture}")
+    pictures = list(_draw(made, Path(options.output or run_dir / "plots" / f"lab-{made.batch.step}.png")))
+    print("\n\n".join([words, *tables(made.trials, made.refused, made.study)]))
+    if made.without_weights:
+        print(f"\nwithout weights: {made.without_weights}")
+    for picture in pictures:
+        print(f"\npicture: {picture}")
     return 0
 
 
-def read_batch(run_dir: Path, step: int | None) -> Batch:
-    """Return the batch of a step; None: of the last one. Errors: NoSamples, NotStored."""
+def compare(run_dir: Path, options: Options) -> Comparison:
+    """Try the losses on the batch of a step, and on the weights of a checkpoint. Errors: FAILURES."""
     reader = SampleReader(run_dir)
+    batch = read_batch(reader, run_dir, options.step)
+    config = load_config([run_dir / "config.yaml"], [])
+    torch.set_num_threads(config.learner.threads)
+    check_functions(options.objectives)
+    trials, refused = try_losses(config, batch, options)
+    try:
+        of_weights, reason = _study(config, run_dir, reader, batch, trials, options), ""
+    except FAILURES as error:
+        if options.weights:
+            raise
+        of_weights, reason = None, str(error)
+    return Comparison(batch=batch, trials=trials, refused=refused, study=of_weights, without_weights=reason)
+
+
+def read_batch(reader: SampleReader, run_dir: Path, step: int | None) -> Batch:
+    """Return the batch of a step; None: of the last one. Errors: NoSamples, NotStored."""
     stored = [row["step"] for row in reader.steps() if row["trained"]]
     if not stored:
         raise NotStored(f"{run_dir}: no step has stored completions yet")
-    chosen = stored[-1] if step is None else step
-    if chosen not in stored:
-        raise NotStored(f"{run_dir}: step {step} is not stored; steps {stored[0]} to {stored[-1]} are")
-    return make_batch(chosen, reader.tokens_of_step(chosen))
+    chosen_step = stored[-1] if step is None else step
+    if chosen_step not in stored:
+        raise NotStored(f"{run_dir}: step {chosen_step} is not stored; steps {stored[0]} to {stored[-1]} are")
+    return make_batch(chosen_step, reader.tokens_of_step(chosen_step))
 
 
-def compare(config: RunConfig, batch: Batch) -> tuple[list[Trial], list[Candidate]]:
+def try_losses(config: RunConfig, batch: Batch, options: Options) -> tuple[list[Trial], list[Candidate]]:
     """Return the trials, the run's own loss first, and what cannot be tried. Errors: ValueError."""
     longest = config.rollout.max_new_tokens
     own = config.algorithm.resolved_loss(max_staleness=config.staleness.max_staleness, max_new_tokens=longest)
-    return tried(batch, own, list(candidates(own, longest=longest)))
+    available = list(candidates(own, longest=longest, functions=options.objectives))
+    return tried(batch, own, chosen(available, options.candidates))
 
 
-def _table(axis: str, trials: Sequence[Trial]) -> str:
-    head = f"{axis:<34}" + "".join(f"{title:>14}" for _, title in COLUMNS)
-    lines = [
-        f"{trial.candidate.name:<34}"
-        + "".join(f"{_cell(name, getattr(trial, name)):>14}" for name, _ in COLUMNS)
-        for trial in trials
-    ]
-    return "\n".join([head, *lines])
+def _study(
+    config: RunConfig,
+    run_dir: Path,
+    reader: SampleReader,
+    batch: Batch,
+    trials: Sequence[Trial],
+    options: Options,
+) -> Study:
+    """Errors: NoWeights, and those of `study`."""
+    if options.weights is False:
+        raise NoWeights("--no-weights")
+    return study(
+        config,
+        choose_checkpoint(run_dir, batch.step, requested=options.weights is True),
+        reader,
+        batch,
+        trials,
+        selected=bool(options.candidates),
+        seconds=options.seconds,
+        device=options.device,
+    )
 
 
-def _cell(name: str, value: float) -> str:
-    return f"{value:.3f}" if name in ("norm", "cosine") else f"{100 * value:.2f} %"
-
-
-def _report(batch: Batch, trials: Sequence[Trial], refused: Sequence[Candidate]) -> dict[str, Any]:
-    def number(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
-    return {
-        "step": batch.step,
-        "tokens": batch.tokens,
-        "completions": batch.completions,
-        "words": paragraph(batch, trials),
-        "trials": [
-            {
-                "axis": trial.candidate.axis,
-                "name": trial.candidate.name,
-                **{name: number(getattr(trial, name)) for name, _ in COLUMNS},
-            }
-            for trial in trials
-        ],
-        "refused": [{"axis": c.axis, "name": c.name, "reason": c.problem} for c in refused],
-    }
+def _draw(made: Comparison, picture: Path) -> Sequence[Path]:
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    draw(made.batch, made.trials, picture)
+    if made.study is None:
+        return [picture]
+    second = picture.with_name(f"{picture.stem}-weights{picture.suffix}")
+    draw_study(made.batch, made.trials, made.study, second)
+    return [picture, second]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from slipstream.lab.batch import Batch
 from slipstream.lab.compare import OWN, Trial
+from slipstream.lab.study import Study
+from slipstream.lab.weights_words import about_weights
 
 MANY = 0.05
 """Share of excluded tokens that is worth a sentence."""
@@ -11,9 +13,10 @@ APART = 0.95
 """Cosine below which two losses point in different directions."""
 
 
-def paragraph(batch: Batch, trials: Sequence[Trial]) -> str:
-    """Return what stands out."""
-    return " ".join(_sentences(batch, trials))
+def paragraph(batch: Batch, trials: Sequence[Trial], study: Study | None = None) -> str:
+    """Return what stands out; study: what the losses do to the weights of a checkpoint."""
+    of_weights = () if study is None else about_weights(batch, trials, study)
+    return " ".join([*_sentences(batch, trials), *of_weights])
 
 
 def _sentences(batch: Batch, trials: Sequence[Trial]) -> Iterator[str]:

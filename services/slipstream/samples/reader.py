@@ -20,6 +20,8 @@ __all__ = ["ORDERS", "Filter", "NoSamples", "Page", "Row", "SampleReader"]
 
 MOST_ROWS: Final = 1000
 """Most rows of one page."""
+CONTEXT: Final = ("group", "prompt_token_ids", "segment_starts", "segment_prompts")
+"""Columns that say which tokens stand before those of a completion."""
 ORDERS: Final = ("step", "reward", "tokens", "staleness", "largest_ratio", "advantage", "clipped", "over_age")
 IDENTITY: Final = ("step", "group", "member")
 """Columns that name a completion."""
@@ -153,8 +155,9 @@ class SampleReader:
         return self._database.read(reading, first=step, last=step)
 
     def tokens_of_step(self, step: int) -> list[Row]:
-        """Return what a loss reads of the completions that a step trained on, in the order of the batch."""
-        columns = quoted(("group", "segment_starts", *TOKEN_TYPES, *TRAINED_TYPES))
+        """Return what losses and models read of the completions that a step trained on, in the order of the
+        batch."""
+        columns = quoted((*CONTEXT, *TOKEN_TYPES, *TRAINED_TYPES))
         return self._rows(
             f"select {columns} from samples where step = $step and state = 'trained' "
             'order by dispatch_index, "group", member',

@@ -141,7 +141,7 @@ class CheckpointWriter:
             raise OSError(failed)
 
     def _publish(self, version: int) -> Path:
-        partial, final = self._partial(version), self._root / f"step_{version:08d}"
+        partial, final = self._partial(version), self._root / folder_name(version)
         flush(partial)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
@@ -149,13 +149,20 @@ class CheckpointWriter:
         return final
 
     def _partial(self, version: int) -> Path:
-        return self._root / f"{PARTIAL}-step_{version:08d}"
+        return self._root / f"{PARTIAL}-{folder_name(version)}"
 
 
-def latest_checkpoint(root: Path) -> Path | None:
-    """Return the newest complete checkpoint, or None."""
+def latest_checkpoint(root: Path, *, version: int | None = None) -> Path | None:
+    """Return the newest complete checkpoint, or None; with `version`, the newest up to this one."""
+    last = None if version is None else folder_name(version)
     checkpoints = sorted(path for path in root.glob("step_*") if (path / "state.json").exists())
-    return checkpoints[-1] if checkpoints else None
+    fitting = [path for path in checkpoints if last is None or path.name <= last]
+    return fitting[-1] if fitting else None
+
+
+def folder_name(version: int) -> str:
+    """Return the name of a checkpoint."""
+    return f"step_{version:08d}"
 
 
 def read_state(checkpoint: Path, *, model_fingerprint: str | None = None) -> State:

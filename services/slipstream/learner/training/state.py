@@ -13,6 +13,7 @@ import torch
 from slipstream.learner.checkpoints.checkpoint import load_tensors, stored_names
 from slipstream.learner.policy.checkpoint_form import CheckpointError
 from slipstream.learner.policy.lora import check_adapters
+from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.step import TrainingStep
 
 RNG = "rng.cpu"
@@ -20,17 +21,31 @@ RNG = "rng.cpu"
 
 def collect(training: TrainingStep) -> dict[str, torch.Tensor]:
     """Return the tensors of this rank; they are the live tensors of the model, not copies."""
-    tensors = {RNG: torch.get_rng_state()}
-    for name, parameter in training.policy.trained_parameters():
-        tensors[f"model/{name}"] = parameter.detach()
-        for key, value in training.optimizer.state.get(parameter, {}).items():
-            tensors[f"optimizer/{key}/{name}"] = value
+    tensors = {RNG: torch.get_rng_state(), **policy_tensors(training.policy, training.optimizer)}
     if training.reference is not None and training.reference.moves:
         for name, parameter in training.reference.policy.model.named_parameters():
             tensors[f"reference/{name}"] = parameter.detach()
     if training.critic is not None:
         tensors |= {f"critic/{name}": tensor for name, tensor in training.critic.named_state().items()}
     return tensors
+
+
+def policy_tensors(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Return the live tensors of a policy and its optimizer."""
+    tensors = {}
+    for name, parameter in policy.trained_parameters():
+        tensors[f"model/{name}"] = parameter.detach()
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"optimizer/{key}/{name}"] = value
+    return tensors
+
+
+def restore_policy(policy: Policy, optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
+    """Load policy and optimizer alone, in one process. Errors: CheckpointError."""
+    check_adapters(policy, checkpoint)
+    if any(name.startswith("optimizer/") for name in stored_names(checkpoint)):
+        _make_moments(optimizer)
+    load_tensors(checkpoint, policy_tensors(policy, optimizer), alone=True)
 
 
 def restore(training: TrainingStep, checkpoint: Path) -> None:
