@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
 .PHONY: help setup quickstart example-smollm2 test test-some test-long test-chart test-presets test-trl test-answers \
-	test-mutants test-faults test-gpu lint format proto dashboards charts docs images figures bench-autoscaling \
+	test-mutants test-faults test-gpu lint format proto dashboards charts docs site images figures bench-autoscaling \
 	bench-distillation clean
 
 help:  ## Show this list.
@@ -96,6 +96,11 @@ charts: $(READY)  ## Write the generated files of the chart: its README, the cop
 
 docs: $(READY)  ## Write docs/configuration.md from the schema of a run.
 	$(BIN)/python docs/configuration.py
+
+site: $(READY)  ## Build the documentation site, build/site: half a minute. It needs no network to read.
+	bash docs/website/fetch-mermaid.sh
+	$(BIN)/python -m sphinx --builder html --conf-dir docs/website --fail-on-warning --keep-going --quiet . build/site
+	@echo "build/site/index.html"
 
 images:  ## Build all images with Docker's buildx, and load them into Docker. IMAGES="services cpu" for some.
 	REVISION=$$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --load $(IMAGES)

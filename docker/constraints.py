@@ -41,7 +41,10 @@ IMAGES = {
         extras=("learner", "rollout-cpu", "verifier", "console", "cluster", "datasets", "openenv", "mcp")
     ),
 }
-LAPTOP = ("learner", "verifier", "console", "cluster", "datasets", "openenv", "mcp", "reasoning-gym", "dev")
+LAPTOP = (
+    *("learner", "verifier", "console", "cluster", "datasets", "openenv", "mcp", "reasoning-gym", "docs"),
+    "dev",
+)
 SETUPS = {
     "setup": Image(extras=(*LAPTOP, "rollout-cpu")),
     "setup-gpu": Image(extras=LAPTOP, base=("torch", "vllm")),

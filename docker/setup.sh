@@ -4,7 +4,7 @@
 set -euo pipefail
 
 venv=${VENV:-.venv}
-extras=learner,verifier,console,cluster,datasets,openenv,mcp,dev
+extras=learner,verifier,console,cluster,datasets,openenv,mcp,docs,dev
 
 if [ ! -x "$venv/bin/python" ]; then
   python=$(bash docker/find-python.sh "${PYTHON:-}")
