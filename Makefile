@@ -94,8 +94,9 @@ dashboards: $(READY)  ## Build charts/slipstream/files/dashboards from deploy/gr
 charts: $(READY)  ## Write the generated files of the chart: its README, the copies for Redis, the rendered examples.
 	$(BIN)/python charts/generate.py
 
-docs: $(READY)  ## Write docs/configuration.md from the schema of a run.
+docs: $(READY)  ## Write the generated parts of docs: configuration.md, and the reference and pictures of objectives.
 	$(BIN)/python docs/configuration.py
+	$(BIN)/python docs/gates.py
 
 site: $(READY)  ## Build the documentation site, build/site: half a minute. It needs no network to read.
 	bash docs/website/fetch-mermaid.sh

@@ -9,15 +9,23 @@ ROOT = Path(__file__).resolve().parents[2]
 INDEX = ROOT / "docs/README.md"
 ANCHOR = re.compile(r'^<a id="([^"]+)"></a>$', re.MULTILINE)
 LINK = re.compile(r"\[([^\]\n]+)\]\(([^)#:\s]+)\)")
-PARTS = re.compile(r"^(To [^\n]+):\n\n((?:[-\s].*\n?)+)", re.MULTILINE)
+PARTS = re.compile(r"^(To [^\n]+):\n\n((?:- .+\n|  .+\n)+)", re.MULTILINE)
 PAGE = re.compile(r"^- \[[^\]]+\]\(([^)]+)\.md\)", re.MULTILINE)
 FURTHER = (
-    ("The Python interface", ("docs/api/losses", "docs/api/environments", "docs/api/rewards", "docs/api/records")),
+    (
+        "The Python interface",
+        ("docs/api/losses", "docs/api/environments", "docs/api/rewards", "docs/api/records"),
+    ),
     (
         "The repository",
         (
             *("CONTRIBUTING", "CHANGELOG", "docs/README", "docker/README", "charts/README"),
-            *("charts/slipstream/README", "deploy/README", "deploy/compose/README", "deploy/prometheus/README"),
+            *(
+                "charts/slipstream/README",
+                "deploy/README",
+                "deploy/compose/README",
+                "deploy/prometheus/README",
+            ),
             "deploy/redis/README",
         ),
     ),
@@ -52,6 +60,7 @@ def fit(app: Sphinx, name: str, source: list[str]) -> None:
     text = ANCHOR.sub(r"(\1)=", source[0])
     source[0] = LINK.sub(lambda link: without_folder(folder, link), text)
     if name == app.config.root_doc:
+        app.env.note_dependency(INDEX)
         source[0] += "\n\n" + "\n\n".join(toctree(*part) for part in contents()) + "\n"
 
 
