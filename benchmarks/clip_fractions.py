@@ -2,8 +2,9 @@
 
     python -m benchmarks.clip_fractions [--runs HEALTHY COLLAPSING]
 
-Both runs are twenty steps of the quickstart with the preset grpo. The second has ten times the learning rate and four
-updates a step. `slipstream lab` computes every objective with its defaults on the batch of the same step of both.
+Both runs are twenty steps of the quickstart with the preset grpo. The second has ten times the learning rate
+and four updates a step. `slipstream lab` computes every objective with its defaults on the batch of the same
+step of both.
 """
 
 import argparse
@@ -24,9 +25,8 @@ STEP = 4
 SETTINGS = ("learner.steps=20", "algorithm.preset=grpo", "evaluation.every_steps=20")
 COLLAPSING = ("learner.learning_rate=1e-3", "learner.minibatches=4")
 COLUMNS = ("clipped_low", "clipped_high", "excluded", "effective")
-HEAD = """\
-| objective | healthy: low / high | no gradient | effective | collapsing: low / high | no gradient | effective |
-|---|---|---|---|---|---|---|"""
+RUN = "low / high | no gradient | effective"
+HEAD = f"| objective | healthy: {RUN} | collapsing: {RUN} |\n|---|---|---|---|---|---|---|"
 SLIPSTREAM = (sys.executable, "-m", "slipstream.cli")
 Trials = Mapping[str, Mapping[str, float]]
 

@@ -1,9 +1,10 @@
-"""Writes the reference parts of docs/objectives/*.md and their pictures: `make docs`; with --check only compares.
+"""Writes the reference parts of docs/objectives/*.md and their pictures: `make docs`; --check only compares.
 
-A page has two markers for each objective or correction, `<!-- objective: NAME -->` and `<!-- end of objective: NAME -->`.
-Between them come the picture of the gate, the clip fractions of two runs, the parameters and the presets. The picture
-shows the gates that `policy_loss` returns for a sequence of one token. It is an SVG of two lines without a library:
-so it is small, and the same bytes with every version of every package.
+A page has two markers for each objective or correction, `<!-- objective: NAME -->` and
+`<!-- end of objective: NAME -->`. Between them come the picture of the gate, the clip fractions of two runs,
+the parameters and the presets. The picture shows the gates that `policy_loss` returns for sequences of one
+token. It is an SVG of two lines, made without a library: so it is small, and the same with all versions of
+all packages.
 """
 
 import argparse
@@ -78,9 +79,10 @@ def axis_of(kind: str) -> Axis:
 
 
 def gates(axis: str, kind: str, ratios: torch.Tensor, sign: int) -> list[float]:
-    """Return the gate weight at each ratio, for an advantage of 1 or -1. Each ratio is a sequence of one token.
+    """Return the gate weight at each ratio, for an advantage of 1 or -1.
 
-    For a correction the ratio is that of the learner's policy before the batch to the policy that sampled.
+    Each ratio is that of a sequence of one token. For a correction it is the ratio of the learner's policy
+    before the batch to the policy that sampled.
     """
     rollout_T = torch.full_like(ratios, ROLLOUT_PROBABILITY).log()
     logprobs_T = rollout_T + ratios.log()
@@ -158,7 +160,7 @@ def lines(places: Axis, curves: Sequence[Sequence[float]], most: float) -> Itera
 
 
 def line(xs: Sequence[str], curve: Sequence[float], most: float) -> str:
-    """Return the path of a curve: interrupted where the gate jumps, without points inside of a flat stretch."""
+    """Return the path of a curve, interrupted where the gate jumps, without points inside of flat parts."""
     ys = [y_of(gate, most) for gate in curve]
     path = f"M{xs[0]} {ys[0]}"
     for index in range(1, len(xs)):
@@ -211,8 +213,9 @@ def fractions(kind: str) -> Iterator[str]:
     if cells:
         healthy, lost, _, failing, lost_later, _ = cells
         yield (
-            f"Clip fractions, low / high: {healthy} on [a healthy batch](../objectives.md#clip-fractions), where {lost} "
-            f"of the tokens have no gradient; {failing} on a batch of a run that collapses, where {lost_later} have none."
+            f"Clip fractions, low / high: {healthy} on [a healthy batch](../objectives.md#clip-fractions), "
+            f"where {lost} of the tokens have no gradient; {failing} on a batch of a run that collapses, "
+            f"where {lost_later} have none."
         )
 
 

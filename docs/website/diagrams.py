@@ -1,4 +1,4 @@
-"""Fences of the language `mermaid`: diagrams by a local copy of mermaid, or their text where there is no copy.
+"""Fences of the language `mermaid`: diagrams by a local copy of mermaid, or else their text.
 
 `make site` fetches the copy from npm into build/mermaid (fetch-mermaid.sh).
 """

@@ -1,4 +1,4 @@
-"""Docstrings of this project as reStructuredText: lines such as `name: text` become a list, symbols stay as they are."""
+"""Docstrings as reStructuredText: lines such as `name: text` become a list, symbols stay as they are."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def paragraphs(lines: list[str]) -> Iterator[list[str]]:
 
 
 def marked(paragraph: list[str]) -> list[str]:
-    """Return a paragraph as an entry of a list if it describes an argument, as code if it is indented, or as it is."""
+    """Return a paragraph: an argument as an entry of a list, indented lines as code, others as they are."""
     if all(line.startswith("    ") for line in paragraph):
         return ["::", "", *paragraph]
     text = " ".join(line.strip() for line in paragraph)

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw without a script: `$a$` in a line, and `$$` or a fence `math` around a block."""
+"""Formulas as MathML, which browsers draw without a script: `$a$` in a line, `$$a$$` around a block."""
 
 from typing import Any
 

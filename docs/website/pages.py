@@ -1,4 +1,4 @@
-"""Fits the Markdown pages, which are written for a code host, to the site: anchors, and the contents of the sidebar."""
+"""Fits the Markdown pages, which are written for a code host, to the site: anchors, links, the sidebar."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ FURTHER = (
 
 
 def contents() -> list[tuple[str, list[str]]]:
-    """Return the parts of the sidebar with their pages: those of docs/README.md, in its order, and further ones."""
+    """Return the parts of the sidebar with their pages: those of docs/README.md, and further ones."""
     parts = PARTS.findall(INDEX.read_text(encoding="utf-8"))
     listed = [(title, [f"docs/{page}" for page in PAGE.findall(entries)]) for title, entries in parts]
     return [*listed, *((title, list(pages)) for title, pages in FURTHER)]
