@@ -34,7 +34,7 @@ ROLLOUT_PROBABILITY: Final = 0.1
 POINTS: Final = 241
 JUMP: Final = 0.06
 """Change of the gate between two points, as a share of the axis, that interrupts the line."""
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 250, 46, 14, 14, 40
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 262, 46, 14, 30, 40
 STYLES: Final = ((1, "A &gt; 0", "#2f7ed8", ""), (-1, "A &lt; 0", "#e0762c", ' stroke-dasharray="6 4"'))
 """Sign of the advantage, label, colour and dashes: visible on a light and on a dark page."""
 GREY: Final = "#888"
@@ -174,7 +174,7 @@ def line(xs: Sequence[str], curve: Sequence[float], most: float) -> str:
 def legend() -> Iterator[str]:
     """Yield the names of the two lines."""
     for number, (_, name, colour, dashes) in enumerate(STYLES):
-        x, y = LEFT + 14, TOP + 12 + 17 * number
+        x, y = LEFT + 4 + 96 * number, TOP - 14
         yield f'<path d="M{x} {y}h26" stroke="{colour}" stroke-width="2"{dashes}/>'
         yield f'<text x="{x + 32}" y="{y + 4}" fill="{GREY}">{name}</text>'
 

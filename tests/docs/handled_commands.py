@@ -26,7 +26,7 @@ HANDLED = {
     r"docs/algorithms\.md: slipstream algorithms": f"{HERE}::test_a_command_runs_as_written",
     r"docs/security\.md: slipstream certs": f"{HERE}::test_a_command_runs_as_written",
     r"docs/samples\.md: slipstream samples": f"{HERE}::test_a_command_on_stored_completions_runs",
-    r"docs/tutorial\.md: (slipstream validate|python rows\.py|mkdir)": (
+    r"docs/tutorial\.md: (slipstream validate|python rows\.py)": (
         "tests/docs/test_tutorial.py::test_the_files_of_the_page_are_valid_after_its_commands"
     ),
     # Commands with other files, or as a part of a longer test.
@@ -55,7 +55,7 @@ HANDLED = {
     r"docs/(objectives|algorithms)\.md: slipstream run examples/addition": (
         "tests/system/test_presets.py::test_the_preset_trains_on_the_quickstart_s_model"
     ),
-    r"docs/tutorial\.md: slipstream (run|warmup|samples|export)|docs/tutorial\.md: source": (
+    r"docs/tutorial\.md: (slipstream (run|warmup|samples|export)|export PATH)": (
         "tests/docs/test_tutorial.py::test_the_tutorial_can_be_followed_from_top_to_bottom"
     ),
     r"docs/learner\.md: slipstream export": (
