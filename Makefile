@@ -100,7 +100,7 @@ docs: $(READY)  ## Write the generated parts of docs: configuration.md, and the 
 
 site: $(READY)  ## Build the documentation site, build/site: half a minute. It needs no network to read.
 	bash docs/website/fetch-mermaid.sh
-	$(BIN)/python -m sphinx --builder html --conf-dir docs/website --fail-on-warning --keep-going --quiet . build/site
+	$(BIN)/python -m sphinx --builder html --conf-dir docs/website --fail-on-warning --keep-going --fresh-env --quiet . build/site
 	@echo "build/site/index.html"
 
 images:  ## Build all images with Docker's buildx, and load them into Docker. IMAGES="services cpu" for some.

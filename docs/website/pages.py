@@ -60,7 +60,6 @@ def fit(app: Sphinx, name: str, source: list[str]) -> None:
     text = ANCHOR.sub(r"(\1)=", source[0])
     source[0] = LINK.sub(lambda link: without_folder(folder, link), text)
     if name == app.config.root_doc:
-        app.env.note_dependency(INDEX)
         source[0] += "\n\n" + "\n\n".join(toctree(*part) for part in contents()) + "\n"
 
 
