@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help setup quickstart example-smollm2 test test-some test-long test-chart test-browser test-presets test-trl test-answers \
-	test-mutants test-faults test-gpu lint format proto dashboards charts docs images figures bench-autoscaling \
+.PHONY: help setup quickstart example-smollm2 test test-some test-long test-chart test-browser test-presets test-trl \
+	test-answers test-mutants test-faults test-gpu lint format proto dashboards charts docs site images figures bench-autoscaling \
 	bench-distillation clean
 
 help:  ## Show this list.
@@ -98,8 +98,14 @@ dashboards: $(READY)  ## Build charts/slipstream/files/dashboards from deploy/gr
 charts: $(READY)  ## Write the generated files of the chart: its README, the copies for Redis, the rendered examples.
 	$(BIN)/python charts/generate.py
 
-docs: $(READY)  ## Write docs/configuration.md from the schema of a run.
+docs: $(READY)  ## Write the generated parts of docs: configuration.md, and the reference and pictures of objectives.
 	$(BIN)/python docs/configuration.py
+	$(BIN)/python docs/gates.py
+
+site: $(READY)  ## Build the documentation site, build/site: half a minute. It needs no network to read.
+	bash docs/website/fetch-mermaid.sh
+	$(BIN)/python -m sphinx --builder html --conf-dir docs/website --fail-on-warning --keep-going --fresh-env --quiet . build/site
+	@echo "build/site/index.html"
 
 images:  ## Build all images with Docker's buildx, and load them into Docker. IMAGES="services cpu" for some.
 	REVISION=$$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --load $(IMAGES)

@@ -278,6 +278,18 @@ FIGURES = (
         bounds=(Bound(ratio="most waits of the host in a call", most=5, quick_most=5),),
     ),
     Figure(
+        name="clip_fractions",
+        command=("clip_fractions",),
+        quick=None,
+        measures=("examples/addition.yaml", ALGORITHMS, f"{LEARNER}/training", f"{CODE}/lab"),
+        bounds=(
+            Bound(ratio="clipped tokens of ppo_clip, collapsing / healthy", least=3),
+            Bound(ratio="held-out accuracy of the healthy run, after / before", least=1.1),
+            Bound(ratio="held-out accuracy of the collapsing run, after / before", most=0.5),
+        ),
+        page="docs/objectives.md",
+    ),
+    Figure(
         name="staleness",
         command=("staleness_quality", "--results", "build/figures/staleness-{commit}.jsonl"),
         quick=None,  # the quickstart's short form runs the same loop, at two ages

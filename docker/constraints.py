@@ -46,7 +46,7 @@ IMAGES = {
 }
 LAPTOP = (
     *("learner", "verifier", "console", "cluster", "datasets", "openenv", "mcp", "otel"),
-    *("reasoning-gym", "dev"),
+    *("reasoning-gym", "docs", "dev"),
 )
 SETUPS = {
     "setup": Image(extras=(*LAPTOP, "rollout-cpu")),

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 venv=${VENV:-.venv}
-extras=learner,verifier,console,cluster,datasets,openenv,mcp,otel,dev
+extras=learner,verifier,console,cluster,datasets,openenv,mcp,otel,docs,dev
 
 if [ ! -x "$venv/bin/python" ]; then
   python=$(bash docker/find-python.sh "${PYTHON:-}")

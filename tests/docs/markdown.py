@@ -46,11 +46,8 @@ def slug(title: str) -> str:
 
 def broken_links(path: Path) -> list[str]:
     """Return the links of a page to a missing file of the repository or to a missing anchor."""
-    return [
-        link
-        for link in LINK.findall(without_blocks(path.read_text("utf-8")))
-        if not is_valid_link(path, link)
-    ]
+    text = re.sub(r"`[^`\n]+`", "", without_blocks(path.read_text("utf-8")))
+    return [link for link in LINK.findall(text) if not is_valid_link(path, link)]
 
 
 def is_valid_link(path: Path, link: str) -> bool:

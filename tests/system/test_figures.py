@@ -12,11 +12,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = (
     *("quickstart", "async", "actors", "weights", "learner_step", "verifier", "isolation", "replay"),
-    *("autoscaling", "objectives", "operations", "staleness", "distillation", "smollm2", "math_answers"),
+    *(
+        "autoscaling",
+        "objectives",
+        "operations",
+        "clip_fractions",
+        "staleness",
+        "distillation",
+        "smollm2",
+        "math_answers",
+    ),
     *("guess_number", "wordle", "calculator_tool", "agent_program"),
 )
 LONG = (
-    *("staleness", "distillation", "smollm2"),
+    *("clip_fractions", "staleness", "distillation", "smollm2"),
     *("guess_number", "wordle", "calculator_tool", "agent_program"),
 )
 QUICK = tuple(name for name in NAMES if name not in LONG)

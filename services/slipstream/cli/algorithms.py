@@ -4,7 +4,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final
 
 from slipstream.algorithms import spec
@@ -172,14 +172,33 @@ def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
 
 
 def _part_lines(title: str, part: type[Any], value: object = None) -> Iterator[str]:
+    yield from ["", title, textwrap.indent(inspect.getdoc(part) or "", INDENT)]
+    for each in parameters(part, value):
+        bounds = f" Range: {each.range}." if each.range else ""
+        yield f"{INDENT}{each.name} = {each.value}: {each.meaning}{bounds}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of a part, as texts."""
+
+    name: str
+    value: str
+    meaning: str
+    range: str
+    """The numbers that it takes; empty without a bound."""
+
+
+def parameters(part: type[Any], value: object = None) -> Iterator[Parameter]:
+    """Yield the parameters of a part with the values of a specification; None: with its defaults."""
     notes = field_notes(part)
     shown = _with_defaults(part) if value is None else value
-    yield from ["", title, textwrap.indent(inspect.getdoc(part) or "", INDENT)]
     for field in fields(part):
         if field.name != "kind":
             needed = value is None and _is_needed(field)
             text = "(needed)" if needed else _shown(in_effect(shown, field.name))
-            yield f"{INDENT}{field.name} = {text}: {notes.get(field.name, '')}{_range(part, field.name)}"
+            meaning, bounds = notes.get(field.name, ""), _range(part, field.name)
+            yield Parameter(name=field.name, value=text, meaning=meaning, range=bounds)
 
 
 def _argument(text: str) -> tuple[str, Any]:
@@ -204,7 +223,7 @@ def _with_defaults(part: type[Any]) -> Any:
 
 def _range(part: type[Any], field: str) -> str:
     allowed = checked_fields(part).get(field)  # type: ignore[arg-type]
-    return f" Range: {allowed.number}." if allowed and allowed.number else ""
+    return str(allowed.number) if allowed and allowed.number else ""
 
 
 def _shown(value: object) -> str:

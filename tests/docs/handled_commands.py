@@ -1,0 +1,93 @@
+"""How each command of the pages is handled: the test that runs it, or the reason why none does."""
+
+HERE = "tests/docs/test_every_command.py"
+HANDLED = {
+    # All blocks of these pages run in a shell with stubs; arguments are compared with chart and images.
+    r"docs/(kubernetes|cluster|networks)\.md: ": (
+        "tests/docs/test_page_commands.py::test_the_command_line_accepts_every_call_of_slipstream"
+    ),
+    # Commands that a test runs as they are written.
+    r"CONTRIBUTING\.md: (make (docs|charts|dashboards charts)$|\.venv/bin/)": (
+        "tests/recipes/test_recipes.py::test_a_recipe_works"
+    ),
+    r"docs/verifier\.md: slipstream score": (
+        "tests/docs/test_verifier_pages.py::test_the_other_commands_of_the_page_run"
+    ),
+    r"docs/verifier\.md: curl": (
+        "tests/docs/test_verifier_pages.py::test_the_request_of_the_page_is_answered_over_http"
+    ),
+    r"docs/environments\.md: python -m slipstream\.actor": (
+        "tests/actor/adapters/test_verifiers.py::test_tasks_become_rows"
+    ),
+    r"docs/getting-started\.md: eval": (
+        "tests/cli/test_completion.py::test_tab_completes_commands_options_and_files"
+    ),
+    r"docs/(configuration|getting-started)\.md: slipstream schema": f"{HERE}::test_a_command_runs_as_written",
+    r"docs/algorithms\.md: slipstream algorithms": f"{HERE}::test_a_command_runs_as_written",
+    r"docs/security\.md: slipstream certs": f"{HERE}::test_a_command_runs_as_written",
+    r"docs/samples\.md: slipstream samples": f"{HERE}::test_a_command_on_stored_completions_runs",
+    r"docs/tutorial\.md: (slipstream validate|python rows\.py)": (
+        "tests/docs/test_tutorial.py::test_the_files_of_the_page_are_valid_after_its_commands"
+    ),
+    # Commands with other files, or as a part of a longer test.
+    r"docs/(samples|objectives)\.md: slipstream lab": (
+        "tests/lab/test_compare.py::test_the_command_prints_tables_and_draws_a_picture"
+    ),
+    r"docs/agents\.md: slipstream validate run\.yaml --try": (
+        "tests/docs/test_agents_page.py::test_the_configuration_of_the_page_is_valid"
+    ),
+    r"docs/getting-started\.md: slipstream validate my\.yaml": (
+        "tests/docs/test_getting_started_page.py::test_the_example_is_valid_without_a_warning_about_its_rewards"
+    ),
+    r"README\.md: slipstream validate my\.yaml|docs/algorithms\.md: slipstream validate": (
+        "tests/docs/test_page_commands.py::test_every_validation_of_the_page_passes"
+    ),
+    r"README\.md: helm install": "tests/docs/test_page_commands.py::test_every_release_of_the_page_renders",
+    r"docs/examples\.md: slipstream run": (
+        "tests/system/test_examples.py::test_an_example_trains_on_its_environment"
+    ),
+    r"docs/getting-started\.md: slipstream run examples/r1_recipe": (
+        "tests/system/test_stages.py::test_the_r1_recipe_completes_its_four_stages"
+    ),
+    r"docs/getting-started\.md: slipstream run examples/self_play": (
+        "tests/system/test_stages.py::test_preference_rounds_and_a_distillation_are_completed"
+    ),
+    r"docs/(objectives|algorithms)\.md: slipstream run examples/addition": (
+        "tests/system/test_presets.py::test_the_preset_trains_on_the_quickstart_s_model"
+    ),
+    r"docs/tutorial\.md: (slipstream (run|warmup|samples|export)|export PATH)": (
+        "tests/docs/test_tutorial.py::test_the_tutorial_can_be_followed_from_top_to_bottom"
+    ),
+    r"docs/learner\.md: slipstream export": (
+        "tests/learner/test_checkpoint.py::test_an_exported_checkpoint_loads_as_the_model_that_was_trained"
+    ),
+    r"docs/getting-started\.md: make example-smollm2": (
+        "tests/system/test_smollm2_example.py::test_the_example_trains_what_the_model_sampled_and_resumes_after_ctrl_c"
+    ),
+    r"docker/README\.md: (docker buildx bake|REGISTRY=)": (
+        "tests/images/test_bake.py::test_the_images_that_the_page_pushes_have_a_bill_of_materials_and_a_provenance"
+    ),
+    r"docker/README\.md: python3 docker/digests": (
+        "tests/images/test_bake.py::test_digests_name_every_image_of_a_release"
+    ),
+    r"deploy/compose/README\.md: bash deploy/compose/prepare\.sh": (
+        "tests/images/test_compose.py::test_every_mounted_file_is_in_the_repository_or_made_by_the_preparation"
+    ),
+    r"deploy/prometheus/README\.md: sed": (
+        "tests/chart/test_monitoring.py::test_the_documented_command_adds_links_to_rules_without_the_chart"
+    ),
+    # Commands that no test runs.
+    r"CONTRIBUTING\.md: make (setup|lint|test)$": "it is what CI runs: .ci/run and .github/workflows/ci.yaml",
+    r"CONTRIBUTING\.md: make test-some": "it is pytest with a selection of what `make test` runs",
+    r"README\.md: make (quickstart|test)$": (
+        "`make test` runs this test; the figure `quickstart` is the output of the other one"
+    ),
+    r"(README|docs/getting-started)\.md: slipstream run my\.yaml": (
+        "the model and the data are the reader's; docs/tutorial.md has such a run with all its files"
+    ),
+    r"docs/alerts\.md: (export|alias)": "it names a cluster of the reader",
+    r"docker/README\.md: docker |deploy/compose/README\.md: docker ": (
+        "it needs Docker, which builds and starts images; tests/images read the files that it reads"
+    ),
+}
+"""Pattern of `PAGE: COMMAND` → test, or the reason why no test runs it. The first match counts."""
