@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from slipstream.records import GroupTimes, RolloutTime
-from slipstream.telemetry.clock import wall_offset
+from slipstream.telemetry.clock import epoch_offset
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class GroupClock:
 
     def times(self) -> GroupTimes:
         """Return the times of a group that is inserted now."""
-        offset = wall_offset()
+        offset = epoch_offset()
         return GroupTimes(
             leased=self.leased + offset,
             placed=self.placed + offset,

@@ -41,7 +41,7 @@ from slipstream.records import Cursor, Generated, Group, StepTimes
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.samples.writer import FilteredGroup, SampleWriter
-from slipstream.telemetry.clock import wall_offset
+from slipstream.telemetry.clock import epoch_offset
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -212,7 +212,7 @@ class Loop:
             publish=ended - trained,
         )
         self._report_step(groups, generated, result, published, timing)
-        offset = wall_offset()
+        offset = epoch_offset()
         times = StepTimes(training=sampled + offset, trained=trained + offset)
         self._timeline.trained(self.version, groups, times)
         if self._samples is not None:

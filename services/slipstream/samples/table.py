@@ -83,7 +83,7 @@ SCHEMA: Final = pa.schema(
         ("advantage", pa.float32()),  # mean over the trained tokens
         # seconds since 1970, of the group: see records/group_times.py
         *((name, pa.float64()) for name in TIMES),
-        ("rollouts", pa.list_(pa.string())),  # that sampled the group, one after the other
+        ("rollouts", pa.list_(pa.string())),  # rollouts of the group, one after the other
         ("rollout_times", pa.list_(pa.float64())),  # when the first tokens of each arrived
         ("prompt_token_ids", pa.list_(pa.int32())),
         ("segment_starts", pa.list_(pa.int32())),  # index of the first token of each segment

@@ -6,6 +6,6 @@ Phases are measured with the monotonic clock, which no correction of the system'
 import time
 
 
-def wall_offset() -> float:
+def epoch_offset() -> float:
     """Return what to add to a moment of `time.monotonic` to get seconds since 1970."""
     return time.time() - time.monotonic()

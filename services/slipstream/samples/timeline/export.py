@@ -101,7 +101,7 @@ def open_export(run: str, environment: Mapping[str, str] = os.environ) -> Export
     except ImportError as error:
         raise ConfigError(
             f"{name} is set in the environment, and spans cannot be sent: {error}. "
-            "Install the extra `otel` (pip install 'slipstream[otel]'), or unset the variable"
+            "Install the extra `otel` (pip install -e '.[otel]'), or unset the variable"
         ) from error
     own = Resource({"service.name": "slipstream", "slipstream.run": run})
     # the detector reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from slipstream.records import Group, StepTimes
 from slipstream.samples.timeline.export import open_export
 from slipstream.samples.timeline.spans import FILE, LEARNER, Span, TrainedBatch
-from slipstream.telemetry.clock import wall_offset
+from slipstream.telemetry.clock import epoch_offset
 from slipstream.telemetry.logs import Log
 
 QUEUED: Final = 10_000
@@ -66,7 +66,7 @@ class Timeline:
         failed: bool = False,
     ) -> None:
         """Add a span between two moments of `time.monotonic`."""
-        offset = wall_offset()
+        offset = epoch_offset()
         self._put(
             Span(lane=lane, what=what, start=start + offset, end=end + offset, step=step, failed=failed)
         )
