@@ -14,6 +14,7 @@ from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import dump_config, dump_given
 
 LATEST = "latest"
+LOCK = "launcher.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ class RunDirectory:
     def summary(self) -> Path:
         """The summary of the run."""
         return self.path / "summary.json"
+
+    @property
+    def samples(self) -> Path:
+        """One completion of each step."""
+        return self.path / "samples.jsonl"
 
     @property
     def plots(self) -> Path:
@@ -88,7 +94,7 @@ class RunLock:
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
-        self._stream = (directory.path / "launcher.lock").open("ab")
+        self._stream = (directory.path / LOCK).open("ab")
 
     def __enter__(self) -> Self:
         try:
@@ -101,6 +107,18 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stream.close()
+
+
+def is_running(directory: RunDirectory) -> bool:
+    """Return whether a launcher holds the lock of the directory. The lock is taken for an instant at most."""
+    try:
+        with (directory.path / LOCK).open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
 
 
 def make_run_directory(config: RunConfig) -> RunDirectory:
