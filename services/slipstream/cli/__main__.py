@@ -13,6 +13,9 @@
     slipstream probe send-weights --config FILE ... [--mib N] [--rounds N] [--cpu] [--deadline SECONDS]
     slipstream probe receive-weights TICKET
     slipstream doctor
+    slipstream status [RUN_DIR] [--json]
+    slipstream ledger [RUN_DIR] [--json]
+    slipstream plot [RUN_DIR ...] [KEY ...] [--output DIR] [--format png|svg]
     slipstream samples [RUN_DIR] [--step N] [--group NAME [--member N]] [--text TEXT] [--json] ...
     slipstream lab [RUN_DIR] [--step N] [--output FILE] [--json]
     slipstream score FILE [--reward NAME ...] [--config RUN] [--set KEY=VALUE ...] [--column USE=NAME ...]
@@ -36,8 +39,11 @@ from slipstream.cli.completion import answer_shell
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError, UsageError
 from slipstream.cli.lab import add_lab
+from slipstream.cli.ledger import add_ledger
+from slipstream.cli.plot import add_plot
 from slipstream.cli.samples import add_samples
 from slipstream.cli.score import add_score
+from slipstream.cli.status import add_status
 from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
@@ -201,8 +207,11 @@ def _parser() -> argparse.ArgumentParser:
     add_probe(commands)
     add_doctor(commands)
     add_lab(commands)
+    add_ledger(commands)
+    add_plot(commands)
     add_samples(commands)
     add_score(commands)
+    add_status(commands)
     _add_certs(commands)
     return parser
 

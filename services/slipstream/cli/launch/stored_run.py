@@ -1,15 +1,22 @@
 """A run as its directory shows it, to other commands than `slipstream run`."""
 
+import asyncio
+import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slipstream.cli.errors import UsageError
 from slipstream.cli.launch.history import History, read_history
+from slipstream.cli.launch.ledger import read_stats
 from slipstream.cli.launch.pods import REPLAY
 from slipstream.cli.launch.run_directory import RunDirectory, is_running
 from slipstream.config import ConfigError, RunConfig, load_config
+from slipstream.records import Ledger, ReplayStats
+
+COUNTERS = {field.name for field in dataclasses.fields(Ledger)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +41,38 @@ class StoredRun:
         address = _json(self.directory.ready_file(REPLAY)).get("address")
         return address if isinstance(address, str) and address else None
 
+    def read_replay(self) -> ReplayStats | None:
+        """Return the state of replay; None if the run is not running, or replay does not answer."""
+        if not self.running or self.replay_address is None:
+            return None
+        return asyncio.run(read_stats(self.replay_address, self.config.rpc))
+
     @property
-    def summary(self) -> dict[str, Any]:
-        """The content of summary.json; empty before the end of the run."""
-        return _json(self.directory.summary)
+    def stored_step(self) -> int | None:
+        """The step of summary.json. Errors: UsageError."""
+        step = _json(self.directory.summary).get("steps")
+        return step if isinstance(step, int) else None
+
+    @property
+    def stored_ledger(self) -> Ledger | None:
+        """The ledger at the end of the run, from summary.json. Errors: UsageError."""
+        stored = _json(self.directory.summary).get("ledger")
+        if not isinstance(stored, Mapping):
+            return None
+        try:
+            counters: dict[str, Any] = {
+                name: _counter(name, value) for name, value in stored.items() if name in COUNTERS
+            }
+        except TypeError as error:
+            raise UsageError(f"{self.directory.summary}: its ledger cannot be read: {error}") from error
+        return Ledger(**counters)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger of replay while the run is running, and that of summary.json afterwards."""
+        if self.history.replay is not None:
+            return self.history.replay.ledger
+        return None if self.running else self.stored_ledger
 
 
 def open_run(path: Path) -> StoredRun:
@@ -76,6 +111,15 @@ def with_rows(path: Path) -> RunDirectory:
     run = RunDirectory(path)
     stages = sorted((path / "stages").glob("*/config.yaml")) if not run.metrics.exists() else []
     return RunDirectory(stages[-1].parent) if stages else run
+
+
+def _counter(name: str, value: Any) -> int | dict[str, int]:
+    """Return a counter of the ledger, or its numbers by reason. Errors: TypeError."""
+    by_reason = isinstance(getattr(Ledger(), name), Mapping)
+    numbers = value.values() if isinstance(value, dict) else [value]
+    if by_reason != isinstance(value, dict) or not all(isinstance(number, int) for number in numbers):
+        raise TypeError(f"{name} is {value!r}, needs {'numbers by reason' if by_reason else 'a number'}")
+    return dict(value) if by_reason else int(value)
 
 
 def _json(path: Path) -> dict[str, Any]:
