@@ -76,6 +76,8 @@ def _draw_staleness(runs: Runs, axes: Any) -> None:
     """Draw the share of the tokens of each age, with a bar for each run."""
     counts = {name: staleness_counts(history) for name, history in runs.items()}
     ages = list(dict.fromkeys(age for of_run in counts.values() for age in of_run))
+    while ages and not any(of_run.get(ages[-1]) for of_run in counts.values()):
+        ages.pop()
     width = 0.8 / max(len(runs), 1)
     for index, ((name, of_run), color) in enumerate(zip(counts.items(), cycle(COLORS), strict=False)):
         total = sum(of_run.values()) or 1
