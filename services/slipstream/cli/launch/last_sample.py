@@ -28,7 +28,7 @@ def describe_rewards(sample: Row) -> str:
     """Return "exact_match 1, format 0.5"."""
     rewards = sample.get("rewards")
     values = rewards.items() if isinstance(rewards, Mapping) else ()
-    return shown(", ".join(f"{name} {_number(value)}" for name, value in values)).replace("\n", " ")
+    return one_line(", ".join(f"{name} {_number(value)}" for name, value in values))
 
 
 def prompt_of(sample: Row) -> str:
@@ -37,6 +37,11 @@ def prompt_of(sample: Row) -> str:
     if isinstance(prompt, Sequence) and not isinstance(prompt, str):
         prompt = prompt[-1].get("content", "") if prompt and isinstance(prompt[-1], Mapping) else ""
     return str(prompt)
+
+
+def one_line(text: str) -> str:
+    """Return a text without line feeds that cannot steer a terminal."""
+    return shown(text).replace("\n", " ")
 
 
 def few_lines(text: str, *, width: int, count: int) -> list[str]:

@@ -8,14 +8,14 @@ from slipstream.cli.launch.alarms import Alarm, time_shares
 from slipstream.cli.launch.columns import NOTHING, duration
 from slipstream.cli.launch.curves import Points, curve, histogram, stacked_bar
 from slipstream.cli.launch.history import PACE_STEPS, History, Row, number
-from slipstream.cli.launch.last_sample import describe_rewards, few_lines, prompt_of
+from slipstream.cli.launch.last_sample import describe_rewards, few_lines, one_line, prompt_of
 from slipstream.cli.launch.summary import histogram_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-LABEL_CELLS, NUMBER_CELLS = 11, 6
+LABEL_CELLS, NUMBER_CELLS = 11, 7
 LEAST_CELLS = 8
 """Width of the shortest curve or bar; it is left out where a line is shorter."""
 TALL = 34
@@ -60,7 +60,7 @@ def panel(view: View, *, width: int, height: int) -> "RenderableType":
     sample = _sample(view.sample, width=inner, lines=min(SAMPLE_LINES, budget - len(lines)))
     return Panel(
         Group(_progress(view, width=inner), Text(), *lines, *sample),
-        title=Text(f" {view.title} ", style="bold"),
+        title=Text(f" {one_line(view.title)} ", style="bold"),
         title_align="left",
         border_style="cyan",
         width=width,
@@ -75,7 +75,7 @@ def facts(view: View, *, width: int, rows: int = 1) -> list["Text"]:
     history, last = view.history, view.history.last_step
     cells = max(width - LABEL_CELLS - 2 * (NUMBER_CELLS + 1), LEAST_CELLS)
     accuracies = history.accuracies
-    span = (min((step for step, _ in accuracies), default=1), int(number(last, "step")))
+    span = (min(history.steps, default=0), int(number(last, "step")))
     reward = history.column("reward_mean")
     return [
         *_curve_lines("reward", reward, cells, span=span, rows=rows, style="green"),
@@ -129,10 +129,8 @@ def _staleness(last: Row) -> list["Text"]:
     if "staleness_mean" not in last:
         return []
     mean, oldest = number(last, "staleness_mean"), number(last, "staleness_max")
-    over_age = number(last, "over_age_fraction")
-    beside = [(f"   over age {over_age:.1%}", "yellow")] if over_age else []
     ages = histogram(histogram_of(last))
-    return [_line("staleness", (f"mean {mean:.2f}  max {oldest:.0f}", "bold"), f"   {ages}", *beside)]
+    return [_line("staleness", (f"mean {mean:.2f}  max {oldest:.0f}", "bold"), f"   {ages}")]
 
 
 def _clipped(history: History, *, span: tuple[int, int], width: int) -> list["Text"]:
@@ -152,8 +150,13 @@ def _speed(history: History, cells: int, *, span: tuple[int, int]) -> list["Text
     if not points:
         return []
     (line,) = curve(points, width=cells, span=span, floor=0.0)
-    first, last = (f"{value:,.0f}" for value in (points[0][1], points[-1][1]))
+    first, last = (_count(value) for value in (points[0][1], points[-1][1]))
     return [_between("tokens/s", first, (line, "cyan"), last)]
+
+
+def _count(value: float) -> str:
+    """Return a number in NUMBER_CELLS characters: 123,456 or 1.235 M."""
+    return f"{value:,.0f}" if value < 1e6 else f"{value / 1e6:.4g} M"
 
 
 def _learner(history: History, *, width: int) -> list["Text"]:
@@ -191,7 +194,11 @@ def waiting(view: View) -> str:
 
 def _counts(history: History) -> list["Text"]:
     last = history.last_step
-    shares = {"filtered": history.filtered_share, "truncated": last.get("truncated_fraction")}
+    shares = {
+        "filtered": history.filtered_share,
+        "truncated": last.get("truncated_fraction"),
+        "over age": last.get("over_age_fraction") or None,
+    }
     words = [f"version {number(last, 'version'):.0f}"] if "version" in last else []
     words += [f"{name} {value:.0%}" for name, value in shares.items() if isinstance(value, int | float)]
     rollouts = f"{number(last, 'workers'):.0f}" if "workers" in last else NOTHING
@@ -211,7 +218,13 @@ def _sample(sample: Row | None, *, width: int, lines: int) -> list["Text"]:
     texts = {"prompt": prompt_of(sample), "answer": str(sample.get("text", ""))}
     most = max((lines - 1) // len(texts), 1)
     made = [Text()] if lines > LEAST_SAMPLE_LINES else []
-    made.append(_line("sample", f"step {sample.get('step', NOTHING)}  ", (describe_rewards(sample), "bold")))
+    made.append(
+        _line(
+            "sample",
+            f"step {one_line(str(sample.get('step', NOTHING)))}  ",
+            (describe_rewards(sample), "bold"),
+        )
+    )
     for name, text in texts.items():
         parts = few_lines(
             text, width=width - LABEL_CELLS, count=most if name == "answer" else max(most - 1, 1)
