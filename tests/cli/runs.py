@@ -9,7 +9,7 @@ from slipstream.cli.launch.run_directory import RunDirectory
 from slipstream.config import RunConfig, parse_config
 
 Row = dict[str, Any]
-START = 1_800_000_000.0
+START = 1_700_000_000.0
 """Time of the first row, in seconds since 1970."""
 
 
