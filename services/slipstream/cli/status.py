@@ -5,9 +5,10 @@ import dataclasses
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.cli.samples import require_extras
+from slipstream.cli.samples import require_extras, shown
 from slipstream.cli.subcommand import Subcommands, add_run_dir, add_subcommand
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _print(run: "StoredRun", alarms: "list[Alarm]") -> None:
     console = Console(file=sys.stdout, markup=False, highlight=False)
     console.width = min(max(console.width, LEAST_CELLS), MOST_CELLS)
     console.print(
-        Text.assemble((run.config.name, "bold"), f"  {run.directory.path.resolve()}"), soft_wrap=True
+        Text.assemble((run.config.name, "bold"), f"  {_shown_path(run.directory.path)}"), soft_wrap=True
     )
     console.print(_progress(run))
     console.print()
@@ -110,6 +111,12 @@ def _print(run: "StoredRun", alarms: "list[Alarm]") -> None:
     for alarm in alarms:
         console.print(Text.assemble((f"{alarm.severity}: ", COLORS[alarm.severity]), alarm.words))
         console.print(Padding(Text(alarm.action, style="dim"), (0, 0, 0, 2)))
+
+
+def _shown_path(path: Path) -> str:
+    """Return the path without links, relative to the current folder if it is in there."""
+    target, folder = path.resolve(), Path.cwd()
+    return shown(str(target.relative_to(folder) if target.is_relative_to(folder) else target))
 
 
 def _ledger_line(ledger: "Ledger") -> str:
