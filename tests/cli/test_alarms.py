@@ -145,6 +145,13 @@ def test_a_run_without_a_step_for_long_is_an_alarm(seconds: float, alarms: list[
     assert find_alarms(a_history()) == []  # the run is not running
 
 
+def test_after_the_last_step_the_learner_may_be_silent() -> None:
+    history, later = a_history(), START + 10_000.0
+    assert [alarm.name for alarm in find_alarms(history, config=a_config(), now=later)] == ["silent"]
+    done = a_config(learner={"steps": STEPS, "groups_per_step": 4})
+    assert find_alarms(history, config=done, now=later) == []
+
+
 def test_an_evaluation_ends_the_silence() -> None:
     history = a_history()
     history.add({**an_evaluation(STEPS, 0.5), "time": START + 10.0 * STEPS + 100.0})

@@ -109,7 +109,7 @@ def test_the_panel_fits_into_the_terminal_with_space_for_messages(width: int, he
     long = "word " * 2000
     view = replace(a_view(), sample={"step": 30, "prompt": long, "text": long, "rewards": {"a": 1.0}})
     lines = drawn(view, width=width, height=height)
-    assert {cell_len(text) for text in lines} == {width}
+    assert {cell_len(text) for text in lines} == {min(width, 120)}
     assert len(lines) <= height - 4
 
 
@@ -228,11 +228,9 @@ def test_each_change_is_one_synchronized_update() -> None:
     display.close()
 
 
-def test_between_two_clock_seconds_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr("slipstream.cli.launch.display.time.monotonic", lambda: clock[0])
-    console = a_console()
-    display = live(console)
+def test_between_two_clock_seconds_nothing_is_written() -> None:
+    clock, console = [100.0], a_console()
+    display = LiveDisplay(a_config(), console, clock=lambda: clock[0])
     display.rows([a_step(30)], a_view().history)
     written = []
     for _ in range(12):
@@ -242,6 +240,17 @@ def test_between_two_clock_seconds_nothing_is_written(monkeypatch: pytest.Monkey
         written.append(console.file.tell())
     assert len(set(written)) == 4
     display.close()
+
+
+def test_a_run_that_falls_silent_shows_that() -> None:
+    console, history, now = a_console(), History(), time.time()
+    for step in range(1, 31):
+        history.add(a_step(step, time=now - 1200 + 20 * step))
+    display = live(console)
+    display.rows([], history)
+    display.close()
+    assert isinstance(console.file, io.StringIO)
+    assert "error      no step for 10m 00s; one takes 20s" in console.file.getvalue()
 
 
 class FailsLater(PlainDisplay):

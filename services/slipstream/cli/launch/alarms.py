@@ -44,14 +44,11 @@ class Facts:
     """What is known of a run."""
 
     history: History
+    recent: list[Row]
+    """The rows of the newest steps."""
     config: RunConfig | None
     ledger: Ledger | None
     now: float | None
-
-    @property
-    def recent(self) -> list[Row]:
-        """The rows of the newest steps."""
-        return self.history.newest(PACE_STEPS)
 
     def mean(self, key: str) -> float | None:
         """Return the mean of a key over the newest steps; None if fewer than WINDOW_STEPS have it."""
@@ -72,7 +69,8 @@ def find_alarms(
     """
     if ledger is None and history.replay is not None:
         ledger = history.replay.ledger
-    facts = Facts(history=history, config=config, ledger=ledger, now=now)
+    recent = history.newest(PACE_STEPS)
+    facts = Facts(history=history, recent=recent, config=config, ledger=ledger, now=now)
     alarms = [alarm for check in CHECKS if (alarm := check(facts)) is not None]
     return sorted(alarms, key=lambda alarm: SEVERITIES.index(alarm.severity))
 
@@ -85,9 +83,9 @@ def time_shares(rows: list[Row]) -> dict[str, float]:
 
 
 def _silent(facts: Facts) -> Alarm | None:
-    """Alarm if the learner has written no row for long."""
+    """Alarm if the learner has written no row for long, although steps are missing."""
     times = [number(row, "time") for row in facts.recent if number(row, "time")]
-    if facts.now is None or len(times) < 2:
+    if facts.now is None or len(times) < 2 or _has_all_steps(facts):
         return None
     last = max([*times, *(number(row, "time") for row in facts.history.evaluations.values())])
     usual = median(after - before for before, after in pairwise(times))
@@ -269,6 +267,10 @@ def _retired(facts: Facts) -> Alarm | None:
         words=f"{retired:,} prompts were given up after three failures each",
         action="`slipstream ledger` has the failures, and logs/replay.log names the prompts",
     )
+
+
+def _has_all_steps(facts: Facts) -> bool:
+    return facts.config is not None and max(facts.history.steps, default=0) >= facts.config.learner.steps
 
 
 def _filtered_share(facts: Facts) -> float | None:

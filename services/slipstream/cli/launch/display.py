@@ -101,13 +101,15 @@ class LiveDisplay:
     Invariant: no thread draws, so an error reaches the caller.
     """
 
-    def __init__(self, config: RunConfig, console: "Console | None" = None) -> None:
-        from rich.console import Console
+    def __init__(
+        self, config: RunConfig, console: "Console", *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         from rich.live import Live
 
         self._config = config
+        self._clock = clock
         self._samples: Path | None = None
-        self._console = console or Console()
+        self._console = console
         self._view: View | None = None
         self._drawn_at = -math.inf
         self._changed_at = 0.0
@@ -139,13 +141,13 @@ class LiveDisplay:
                 self.say(str(row.get("text")))
         if history.last_step:
             self._view = self._view_of(history)
-            self._changed, self._changed_at = True, time.monotonic()
+            self._changed, self._changed_at = True, self._clock()
             self.tick()
 
     def tick(self) -> None:
         """Redraw the panel if it has changed, or if its clock has."""
         pause = CHANGE_SECONDS if self._changed else CLOCK_SECONDS
-        if self._view is not None and time.monotonic() - self._drawn_at >= pause:
+        if self._view is not None and self._clock() - self._drawn_at >= pause:
             self._draw(self._view)
 
     def close(self) -> None:
@@ -161,14 +163,14 @@ class LiveDisplay:
             groups_per_step=self._config.learner.groups_per_step,
             history=history,
             sample=read_last_sample(self._samples) if self._samples else None,
-            alarms=find_alarms(history, config=self._config),
         )
 
     def _draw(self, view: View) -> None:
         size = self._console.size
-        now = replace(view, seconds_since_step=time.monotonic() - self._changed_at)
+        alarms = find_alarms(view.history, config=self._config, now=time.time())
+        now = replace(view, alarms=alarms, seconds_since_step=self._clock() - self._changed_at)
         self._show(panel(now, width=size.width, height=size.height))
-        self._drawn_at, self._changed = time.monotonic(), False
+        self._drawn_at, self._changed = self._clock(), False
 
     def _show(self, content: "RenderableType") -> None:
         with self._one_write():

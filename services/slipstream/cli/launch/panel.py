@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LABEL_CELLS, NUMBER_CELLS = 11, 7
 LEAST_CELLS = 8
 """Width of the shortest curve or bar; it is left out where a line is shorter."""
+MOST_CELLS = 120
+"""Width of the panel in a wider terminal."""
 TALL = 34
 """Lines of a terminal from which on the curves of reward and accuracy have TALL_ROWS lines."""
 TALL_ROWS = 3
@@ -48,11 +50,12 @@ class View:
 
 
 def panel(view: View, *, width: int, height: int) -> "RenderableType":
-    """Return a panel of `width` columns and less than `height` lines; less important lines are left out."""
+    """Return a panel for a terminal; where it is low, less important lines are left out."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
 
+    width = min(width, MOST_CELLS)
     inner, budget = width - 4, height - FREE_LINES - FRAME_LINES
     rows = 1 if height < TALL else TALL_ROWS
     lines = facts(view, width=inner, rows=rows)[: max(budget, 1)]
@@ -60,7 +63,7 @@ def panel(view: View, *, width: int, height: int) -> "RenderableType":
     sample = _sample(view.sample, width=inner, lines=min(SAMPLE_LINES, budget - len(lines)))
     return Panel(
         Group(_progress(view, width=inner), Text(), *lines, *sample),
-        title=Text(f" {one_line(view.title)} ", style="bold"),
+        title=Text(one_line(view.title), style="bold"),
         title_align="left",
         border_style="cyan",
         width=width,
