@@ -242,6 +242,17 @@ def test_between_two_clock_seconds_nothing_is_written() -> None:
     display.close()
 
 
+def test_an_evaluation_does_not_restart_the_time_of_the_step() -> None:
+    clock, console, history = [100.0], a_console(), a_view().history
+    display = LiveDisplay(a_config(), console, clock=lambda: clock[0])
+    display.rows([a_step(30)], history)
+    clock[0] += 40.0
+    display.rows([an_evaluation(30, 0.5)], history)
+    display.close()
+    assert isinstance(console.file, io.StringIO)
+    assert "1m 00s left · this step 40s" in console.file.getvalue()
+
+
 def test_a_run_that_falls_silent_shows_that() -> None:
     console, history, now = a_console(), History(), time.time()
     for step in range(1, 31):

@@ -170,6 +170,17 @@ def test_a_run_with_stages_shows_its_newest_stage(tmp_path: Path, capsys: Output
     assert status["run_dir"] == str(tmp_path / "stages/02_second")
 
 
+def test_a_supervised_stage_is_finished_when_its_result_is_there(tmp_path: Path, capsys: Output) -> None:
+    outer = make_run(tmp_path, [])
+    outer.metrics.unlink()
+    stage = make_run(
+        tmp_path / "stages/01_start", [{"step": 0, "loss": 1.5}, {"done": True, "accuracy": 0.5}]
+    )
+    assert answer(capsys, "status", str(tmp_path))["state"] == "stopped"
+    (stage.path / "stage.json").write_text("{}")
+    assert "finished its 40 steps" in printed(capsys, "status", str(tmp_path))
+
+
 def test_looking_at_the_lock_does_not_keep_it(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     assert not is_running(run)

@@ -132,7 +132,7 @@ def _progress(run: "StoredRun") -> str:
     history, steps = run.history, run.config.learner.steps
     step, left = max(history.steps, default=0), history.seconds_left(steps)
     if run.state == "finished":
-        return f"finished its {step:,} steps"
+        return f"finished its {step or steps:,} steps"
     if run.state == "stopped":
         return f"stopped at step {step:,} of {steps:,}; to go on: slipstream run CONFIG --resume"
     return f"running, step {step:,} of {steps:,}" + (f", {duration(left)} left" if left is not None else "")

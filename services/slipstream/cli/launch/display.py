@@ -112,7 +112,7 @@ class LiveDisplay:
         self._console = console
         self._view: View | None = None
         self._drawn_at = -math.inf
-        self._changed_at = 0.0
+        self._last_step_at = clock()
         self._changed = False
         self._live = Live("", console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
@@ -141,7 +141,9 @@ class LiveDisplay:
                 self.say(str(row.get("text")))
         if history.last_step:
             self._view = self._view_of(history)
-            self._changed, self._changed_at = True, self._clock()
+            self._changed = True
+            if any(row.get("event") == "step" for row in new):
+                self._last_step_at = self._clock()
             self.tick()
 
     def tick(self) -> None:
@@ -168,7 +170,7 @@ class LiveDisplay:
     def _draw(self, view: View) -> None:
         size = self._console.size
         alarms = find_alarms(view.history, config=self._config, now=time.time())
-        now = replace(view, alarms=alarms, seconds_since_step=self._clock() - self._changed_at)
+        now = replace(view, alarms=alarms, seconds_since_step=self._clock() - self._last_step_at)
         self._show(panel(now, width=size.width, height=size.height))
         self._drawn_at, self._changed = self._clock(), False
 

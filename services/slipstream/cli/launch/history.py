@@ -55,7 +55,7 @@ class History:
     """All rows of a run. A step that was repeated after a resume counts once, with its last row."""
 
     rows: int = 0
-    """Number of rows with an event, including those of repeated steps."""
+    """Number of rows with an event or a step, including those of repeated steps."""
     steps: dict[int, Row] = field(default_factory=dict)
     evaluations: dict[int, Row] = field(default_factory=dict)
     sessions: list[LearnerSession] = field(default_factory=lambda: [LearnerSession()])
@@ -69,7 +69,7 @@ class History:
     def add(self, row: Row) -> None:
         """Add one row; an unknown event is ignored."""
         event, step = row.get("event"), row.get("step")
-        self.rows += isinstance(event, str)
+        self.rows += isinstance(event, str) or isinstance(step, int)
         if event == "step" and isinstance(step, int):
             self.steps[step] = row
             self.sessions[-1].loop_seconds = number(row, "elapsed_seconds")

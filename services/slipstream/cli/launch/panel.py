@@ -182,10 +182,10 @@ def _actors(view: View) -> list["Text"]:
         return []
     ready = stats.ledger.buffered
     numbers = f"{stats.ledger.running:,} groups in work, {ready:,} ready"
-    return [_line("actors", (numbers, "bold"), f"   {waiting(view)}")]
+    return [_line("actors", (numbers, "bold"), f"   {_who_waits(view)}")]
 
 
-def waiting(view: View) -> str:
+def _who_waits(view: View) -> str:
     """Say who waits for whom, by the groups of replay."""
     stats = view.history.replay
     if stats is None:

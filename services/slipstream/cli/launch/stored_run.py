@@ -13,6 +13,7 @@ from slipstream.cli.launch.history import History, read_history
 from slipstream.cli.launch.ledger import read_stats
 from slipstream.cli.launch.pods import REPLAY
 from slipstream.cli.launch.run_directory import RunDirectory, is_running
+from slipstream.cli.launch.stages import DONE
 from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.records import Ledger, ReplayStats
 
@@ -33,7 +34,8 @@ class StoredRun:
         """running, finished or stopped."""
         if self.running:
             return "running"
-        return "finished" if self.history.has_finished(self.config.learner.steps) else "stopped"
+        done = (self.directory.path / DONE).exists()
+        return "finished" if done or self.history.has_finished(self.config.learner.steps) else "stopped"
 
     @property
     def replay_address(self) -> str | None:
