@@ -1,4 +1,7 @@
-"""`slipstream run` with fake pods, as a program: launch.py CONFIG [--resume] [KEY=VALUE …]."""
+"""`slipstream run` with fake pods, as a program: launch.py CONFIG [--resume] [--live] [KEY=VALUE …].
+
+`--live` shows the panel, if the output is a terminal.
+"""
 
 import dataclasses
 import os
@@ -31,7 +34,7 @@ def _fake(spec: PodSpec) -> PodSpec:
 
 def main(arguments: list[str]) -> int:
     resume = "" if "--resume" in arguments else None
-    overrides = [argument for argument in arguments[1:] if argument != "--resume"]
+    overrides = [argument for argument in arguments[1:] if argument not in ("--resume", "--live")]
     config = load_config(Path(arguments[0]), ["console.enabled=false", *overrides])
     try:
         local = hub.with_weights(hub.pinned(config, resume=resume))
@@ -39,7 +42,7 @@ def main(arguments: list[str]) -> int:
             config,
             local=local,
             resume=resume,
-            plain=True,
+            plain="--live" not in arguments,
             pods=fake_pods,
             cold_start_command=(*FAKE, "warmup"),
         )

@@ -66,6 +66,9 @@ def bash(tmp_path: Path) -> Iterator[Bash]:
         ("slipstream validate my_o", "slipstream validate my_own_run.yaml "),
         ("slipstream export a b --dtype f", "slipstream export a b --dtype float32 "),
         ("slipstream cluster pau", "slipstream cluster pause "),
+        ("slipstream stat", "slipstream status "),
+        ("slipstream led", "slipstream ledger "),
+        ("slipstream plot --format s", "slipstream plot --format svg "),
     ],
 )
 def test_tab_completes_commands_options_and_files(bash: Bash, typed: str, completed: str) -> None:
@@ -76,7 +79,7 @@ def test_tab_completes_commands_options_and_files(bash: Bash, typed: str, comple
 def test_two_tabs_list_the_commands(bash: Bash) -> None:
     bash.send(f"{REGISTER}; echo regis''tered\n", until="registered\r\n$ ")
     shown = bash.send("slipstream \t\t", until="\n$ slipstream ")  # bash repeats the line
-    assert {"run", "validate", "algorithms", "score"} <= set(shown.split())
+    assert {"run", "validate", "algorithms", "score", "status", "ledger", "plot"} <= set(shown.split())
 
 
 def test_argcomplete_is_imported_only_for_completion() -> None:

@@ -1,4 +1,4 @@
-"""The display of a run: plain lines, the live panel, and the plots."""
+"""The display of a run: plain lines, and the plots."""
 
 import io
 import json
@@ -6,20 +6,10 @@ from pathlib import Path
 
 import pytest
 from matplotlib import image
-from rich.console import Console
-from slipstream.cli.launch.columns import columns, duration, evaluation_line, step_line
-from slipstream.cli.launch.display import LiveDisplay, PlainDisplay, panel
+from slipstream.cli.launch.columns import duration, evaluation_line, step_line
+from slipstream.cli.launch.display import PlainDisplay
 from slipstream.cli.launch.history import History
 from slipstream.cli.launch.plots import draw_all, smooth
-
-ROW = {
-    "event": "step",
-    "step": 3,
-    "reward_mean": 0.5,
-    "staleness_mean": 1.25,
-    "staleness_max": 4,
-    "version": 3,
-}
 
 
 def a_history(steps: int) -> History:
@@ -65,26 +55,6 @@ def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None
     assert duration(seconds) == text
 
 
-def test_the_panel_fits_into_80_columns_without_cutting_a_number() -> None:
-    console = Console(file=io.StringIO(), width=80, force_terminal=False)
-    history = a_history(30)
-    history.filtered_share = 0.87
-    row = {**ROW, "step": 31, "elapsed_seconds": 9.0, "truncated_fraction": 0.125, "workers": 12}
-    row |= {"clip_fraction_low": 0.0123, "clip_fraction_high": 0.1234, "tokens_per_second": 123456.0}
-    history.add({**row, "idle_fraction": 0.5, "staleness_mean": 12.34, "staleness_max": 15})
-    console.print(panel("job", history, 12000))
-
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= 9
-    for text in columns(history.last_step, history, steps=12000).values():
-        assert text in "\n".join(lines)
-    for name in ("filtered", "87%", "truncated", "12%", "time left"):
-        assert name in "\n".join(lines)
-    assert "…" not in "\n".join(lines)
-
-
 def test_an_evaluation_names_its_unscored_completions() -> None:
     row = {"step": 50, "accuracy": 0.5, "completions": 1024, "mean_version": 51.24, "errors": 3}
 
@@ -101,33 +71,6 @@ def test_a_long_wait_is_named_every_ten_seconds() -> None:
         display.waiting("rollout-0", seconds)
 
     assert stream.getvalue().splitlines() == [f"waiting for rollout-0 ({s} s)" for s in (0, 10, 20)]
-
-
-def test_the_panel_shows_every_number() -> None:
-    console = Console(file=io.StringIO(), width=120, force_terminal=False)
-    history = History()
-    history.add(ROW)
-    console.print(panel("job", history, 200))
-
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
-    for part in ("job", "3/200", "0.500", "1.25 max 4", "tokens/s", "workers", "version"):
-        assert part in text
-
-
-def test_the_live_display_prints_lines_above_its_panel() -> None:
-    console = Console(file=io.StringIO(), width=120, force_terminal=True)
-    display = LiveDisplay("job", 200, console)
-    history = History()
-    history.add(ROW)
-    display.waiting("learner", 1)
-    display.say("replay is ready at [::1]:5")
-    display.rows([ROW], history)
-    display.close()
-
-    assert isinstance(console.file, io.StringIO)
-    assert "replay is ready at [::1]:5" in console.file.getvalue()
-    assert "3/200" in console.file.getvalue()
 
 
 def test_the_plots_are_not_empty(tmp_path: Path) -> None:

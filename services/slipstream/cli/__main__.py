@@ -14,6 +14,9 @@
     slipstream probe receive-weights TICKET
     slipstream control pause|resume|checkpoint [RUN_DIR] [--reason TEXT] [--wait SECONDS]
     slipstream doctor
+    slipstream status [RUN_DIR] [--json]
+    slipstream ledger [RUN_DIR] [--json]
+    slipstream plot [RUN_DIR ...] [KEY ...] [--output DIR] [--format png|svg]
     slipstream samples [RUN_DIR] [--step N] [--group NAME [--member N]] [--text TEXT] [--json] ...
     slipstream console [RUN_DIR] [--port PORT] [--host HOST --token-file FILE]
     slipstream lab [RUN_DIR] [--step N] [--output FILE] [--json]
@@ -40,8 +43,11 @@ from slipstream.cli.control import add_control
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError, UsageError
 from slipstream.cli.lab import add_lab
+from slipstream.cli.ledger import add_ledger
+from slipstream.cli.plot import add_plot
 from slipstream.cli.samples import add_samples
 from slipstream.cli.score import add_score
+from slipstream.cli.status import add_status
 from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
@@ -207,8 +213,11 @@ def _parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_lab(commands)
     add_console(commands)
+    add_ledger(commands)
+    add_plot(commands)
     add_samples(commands)
     add_score(commands)
+    add_status(commands)
     _add_certs(commands)
     return parser
 

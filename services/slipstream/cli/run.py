@@ -70,7 +70,7 @@ async def _run(
     interrupt = Interrupt()
     resumed = None if resume is None else _resumable(source, resume)
     with ProcessCleanup(without=ENVIRONMENT) as cleanup:
-        display = open_display(config.name, config.learner.steps, plain=plain or bool(config.stages))
+        display = open_display(config, plain=plain or bool(config.stages))
         try:
             model = await _model(config, resumed, interrupt, cleanup, display, command)
             if model is None:
@@ -163,5 +163,6 @@ def _resolve(config: RunConfig, run: RunDirectory, model: Path) -> RunConfig:
 
 
 def _greet(display: Display, run: RunDirectory, *, resumed: bool) -> None:
+    display.follow(run)
     display.say(f"{'resuming' if resumed else 'run'} {run.path}")
     display.say(f"logs {run.path / 'logs'}")

@@ -8,6 +8,9 @@ from typing import TypeAlias
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """The subcommands of a parser; argparse has no public name for the type."""
 
+NEWEST_RUN = Path("runs/latest")
+"""The run of a command that is started in the folder of runs_dir, by default."""
+
 
 def add_subcommand(
     commands: Subcommands,
@@ -30,7 +33,6 @@ def add_subcommand(
 
 def add_run_dir(parser: argparse.ArgumentParser) -> None:
     """Add the argument RUN_DIR, the newest run by default."""
-    newest = Path("runs/latest")
     parser.add_argument(
-        "run_dir", nargs="?", type=Path, default=newest, metavar="RUN_DIR", help=f"default: {newest}"
+        "run_dir", nargs="?", type=Path, default=NEWEST_RUN, metavar="RUN_DIR", help=f"default: {NEWEST_RUN}"
     )

@@ -5,8 +5,9 @@ Every endpoint takes `run`, the name of a run; without it, the run that the cons
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
@@ -30,6 +31,7 @@ LEAST_COMPRESSED: Final = 2048
 PAGE_ROWS: Final = 50
 MOST_OPEN: Final = 32
 MOST_KEYS: Final = 64
+MOST_BARS: Final = 5000
 PROBLEMS: Final[Mapping[type[Exception], int]] = {
     NoRun: 404,
     NoSamples: 404,
@@ -90,6 +92,7 @@ def make_app(catalogue: Catalogue) -> FastAPI:
     _add_pages(app)
     _add_run(app, runs)
     _add_samples(app, runs)
+    _add_timeline(app, runs)
     _add_control(app, runs)
     _add_lab(app, runs, jobs)
     return app
@@ -177,6 +180,37 @@ def _add_samples(app: FastAPI, runs: Runs) -> None:
     def samples_jsonl(request: Request) -> Response:
         lines = as_json_lines(_selected(runs, request.query_params))
         return _download(lines, "application/jsonl", "completions.jsonl")
+
+
+def _add_timeline(app: FastAPI, runs: Runs) -> None:
+    @app.get("/api/timeline")
+    def window(
+        run: str = "", start: float | None = None, end: float | None = None, most: int = MOST_BARS
+    ) -> Mapping[str, Any]:
+        timeline = runs.view(run).timeline
+        extent = timeline.extent()
+        if extent is None:
+            return {
+                "first": None,
+                "last": None,
+                "start": 0,
+                "end": 1,
+                "bars": [],
+                "spans": 0,
+                "gap_seconds": 0,
+            }
+        first, last = extent
+        shown = timeline.window(
+            first if start is None else start, last if end is None else end, most=max(1, min(most, MOST_BARS))
+        )
+        return {"first": first, "last": last, **finite(asdict(shown))}
+
+    @app.get("/api/timeline/group")
+    def life(group: str, run: str = "") -> Mapping[str, Any]:
+        stored = runs.view(run).timeline.group(group)
+        if stored is None:
+            raise NoSamples(f"group {group!r} is not stored")
+        return cast(Mapping[str, Any], finite(asdict(stored)))
 
 
 def _add_control(app: FastAPI, runs: Runs) -> None:

@@ -3,20 +3,23 @@
 import json
 import os
 import time
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from slipstream.cli.launch.alarms import find_alarms
 from slipstream.cli.launch.history import History, number
+from slipstream.cli.launch.run_directory import LOCK, RunDirectory, is_running
 from slipstream.config import ConfigError, RunConfig, load_config
-from slipstream.console.catalogue import CONFIG, METRICS
+from slipstream.console.catalogue import CONFIG, METRICS, STAGES
 from slipstream.console.live import LiveState
 from slipstream.console.metric_rows import MetricRows, numeric_keys
 from slipstream.console.tokens import finite
 from slipstream.samples.reader import SampleReader
+from slipstream.samples.timeline.reader import TimelineReader
 
 Json = dict[str, Any]
-LOCK: Final = "launcher.lock"
 REPLAY_ADDRESS: Final = "SLIPSTREAM_REPLAY_ADDRESS"
 QUIET_SECONDS: Final = 600.0
 """A run without a launcher on this machine counts as stopped after so long without a row."""
@@ -69,6 +72,11 @@ class RunView:
             self._samples = SampleReader(self.path)
         return self._samples
 
+    @cached_property
+    def timeline(self) -> TimelineReader:
+        """The spans of the processes; none for a run of an older release."""
+        return TimelineReader(self.path)
+
     async def live(self) -> Json | None:
         """Return what replay says of the run; None if it has ended or replay does not answer."""
         address = self._replay_address()
@@ -90,6 +98,7 @@ class RunView:
         """Return the state of the run as its directory tells it."""
         history = self.history
         config, last = self.config, history.last_step
+        alarms = find_alarms(history, config=config, now=time.time() if self._launcher_runs() else None)
         steps = config.learner.steps if config else None
         state, words = self._state(history, steps)
         overview: Json = finite(
@@ -106,9 +115,10 @@ class RunView:
                 "config": _config(config),
                 "evaluations": [history.evaluations[step] for step in sorted(history.evaluations)],
                 "keys": numeric_keys(history),
+                "alarms": [asdict(alarm) for alarm in alarms],
                 "unreadable": self._rows.unreadable,
                 "summary": self._summary(),
-                "stages": sorted(path.name for path in (self.path / "stages").glob("*") if path.is_dir()),
+                "stages": sorted(path.name for path in (self.path / STAGES).glob("*") if path.is_dir()),
             }
         )
         return overview
@@ -125,17 +135,9 @@ class RunView:
         return "stopped", f"stopped at step {max(history.steps):,}; `slipstream run … --resume` continues it"
 
     def _launcher_runs(self) -> bool | None:
-        """Return whether `slipstream run` holds the lock of the directory; None if there is no lock.
-
-        The table of the kernel is read, because trying the lock could make a launcher fail that takes it now.
-        """
-        owner = self.path.parent.parent if self.path.parent.name == "stages" else self.path
-        try:
-            inode = (owner / LOCK).stat().st_ino
-            locks = Path("/proc/locks").read_text(encoding="ascii")
-        except OSError:
-            return None
-        return any(f":{inode} " in line and "FLOCK" in line for line in locks.splitlines())
+        """Return whether `slipstream run` holds the lock of the directory; None if there is no lock."""
+        owner = self.path.parent.parent if self.path.parent.name == STAGES else self.path
+        return is_running(RunDirectory(owner)) if (owner / LOCK).exists() else None
 
     def _is_fresh(self, history: History) -> bool:
         return time.time() - number(history.last_step, "time") < QUIET_SECONDS

@@ -1,21 +1,38 @@
 """The output of a run: plain lines on a pipe, a live panel on a terminal."""
 
+import math
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from slipstream.cli.launch.columns import columns, evaluation_line, step_line
+from slipstream.cli.launch.alarms import find_alarms
+from slipstream.cli.launch.columns import evaluation_line, step_line
 from slipstream.cli.launch.history import History, Row
+from slipstream.cli.launch.last_sample import read_last_sample
+from slipstream.cli.launch.panel import View, panel
+from slipstream.cli.launch.run_directory import RunDirectory
+from slipstream.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WAITING_LINE_SECONDS = 10.0
+CHANGE_SECONDS, CLOCK_SECONDS = 0.25, 1.0
+"""Least time between two drawings of the panel, after new rows and without them."""
+BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
+"""A terminal that knows these marks draws what is between them at once; others ignore them."""
 
 
 class Display(Protocol):
     """Shows a run. An error of the display must not stop the run."""
+
+    def follow(self, run: RunDirectory) -> None:
+        """Show this run, whose directory is there."""
 
     def say(self, line: str) -> None:
         """Show a line."""
@@ -25,6 +42,9 @@ class Display(Protocol):
 
     def rows(self, new: Sequence[Row], history: History) -> None:
         """Show new rows of the learner."""
+
+    def tick(self) -> None:
+        """Show the time. Called often."""
 
     def close(self) -> None:
         """End the panel; only `say` is called afterwards."""
@@ -37,6 +57,9 @@ class PlainDisplay:
         self._steps = steps
         self._stream = stream
         self._next_waiting_line = 0.0
+
+    def follow(self, run: RunDirectory) -> None:
+        """Do nothing."""
 
     def say(self, line: str) -> None:
         """Print a line."""
@@ -64,65 +87,166 @@ class PlainDisplay:
             elif row.get("event") == "progress":
                 self.say(str(row.get("text")))
 
+    def tick(self) -> None:
+        """Do nothing."""
+
     def close(self) -> None:
         """Do nothing."""
 
 
 class LiveDisplay:
-    """A panel at the foot of the terminal that is redrawn; lines go above it."""
+    """A panel at the foot of the terminal that is redrawn; lines go above it.
 
-    def __init__(self, title: str, steps: int, console: "Console | None" = None) -> None:
+    Each change is one write, between the marks of a synchronized update: the terminal shows no half panel.
+    Invariant: no thread draws, so an error reaches the caller.
+    """
+
+    def __init__(
+        self, config: RunConfig, console: "Console", *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         from rich.live import Live
 
-        self._title = title
-        self._steps = steps
-        self._live = Live("", console=console, refresh_per_second=4, transient=False)
+        self._config = config
+        self._clock = clock
+        self._samples: Path | None = None
+        self._console = console
+        self._view: View | None = None
+        self._drawn_at = -math.inf
+        self._last_step_at = clock()
+        self._changed = False
+        self._live = Live("", console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
+
+    def follow(self, run: RunDirectory) -> None:
+        """Show the samples of this run."""
+        self._samples = run.samples
 
     def say(self, line: str) -> None:
         """Print a line above the panel."""
-        self._live.console.print(line, markup=False, highlight=False)
+        with self._one_write():
+            self._console.print(line, markup=False, highlight=False)
 
     def waiting(self, what: str, seconds: float) -> None:
         """Show the wait in place of the panel."""
-        self._live.update(f"[dim]waiting for[/dim] {what} [dim]({seconds:.0f} s)[/dim]")
+        from rich.text import Text
+
+        self._show(Text.assemble(("waiting for ", "dim"), what, (f" ({seconds:.0f} s)", "dim")))
 
     def rows(self, new: Sequence[Row], history: History) -> None:
-        """Redraw the panel."""
+        """Take the rows into the panel."""
         for row in new:
             if row.get("event") == "evaluation":
                 self.say(evaluation_line(row))
             elif row.get("event") == "progress":
                 self.say(str(row.get("text")))
         if history.last_step:
-            self._live.update(panel(self._title, history, self._steps))
+            self._view = self._view_of(history)
+            self._changed = True
+            if any(row.get("event") == "step" for row in new):
+                self._last_step_at = self._clock()
+            self.tick()
+
+    def tick(self) -> None:
+        """Redraw the panel if it has changed, or if its clock has."""
+        pause = CHANGE_SECONDS if self._changed else CLOCK_SECONDS
+        if self._view is not None and self._clock() - self._drawn_at >= pause:
+            self._draw(self._view)
 
     def close(self) -> None:
         """Leave the last panel on the terminal."""
+        if self._view is not None and self._changed:
+            self._draw(self._view)
         self._live.stop()
 
+    def _view_of(self, history: History) -> View:
+        return View(
+            title=self._config.name,
+            steps=self._config.learner.steps,
+            groups_per_step=self._config.learner.groups_per_step,
+            history=history,
+            sample=read_last_sample(self._samples) if self._samples else None,
+        )
 
-def panel(title: str, history: History, steps: int) -> "RenderableType":
-    """Return a panel of the newest step: a progress bar, and its columns, as many in a line as fit."""
-    from rich.columns import Columns
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.progress_bar import ProgressBar
-    from rich.text import Text
+    def _draw(self, view: View) -> None:
+        size = self._console.size
+        alarms = find_alarms(view.history, config=self._config, now=time.time())
+        now = replace(view, alarms=alarms, seconds_since_step=self._clock() - self._last_step_at)
+        self._show(panel(now, width=size.width, height=size.height))
+        self._drawn_at, self._changed = self._clock(), False
 
-    row = history.last_step
-    texts = columns(row, history, steps=steps)
-    cells = [Text.assemble((name, "dim"), "\n", text) for name, text in texts.items()]
-    bar = ProgressBar(total=steps, completed=float(row.get("step", 0)))
-    body = Group(bar, "", Columns(cells, padding=(0, 3), column_first=False))
-    return Panel(body, title=title, title_align="left", border_style="cyan")
+    def _show(self, content: "RenderableType") -> None:
+        with self._one_write():
+            self._live.update(content, refresh=True)
+
+    @contextmanager
+    def _one_write(self) -> Iterator[None]:
+        """Collect the output, and write it between the marks of a synchronized update."""
+        synchronized = self._console.is_terminal
+        self._console.file.write(BEGIN_UPDATE if synchronized else "")
+        with self._console:
+            yield
+        self._console.file.write(END_UPDATE if synchronized else "")
+        self._console.file.flush()
 
 
-def open_display(title: str, steps: int, *, plain: bool) -> Display:
+class FallbackDisplay:
+    """A live display, and plain lines from its first error on: an error must not stop the run."""
+
+    def __init__(self, live: Display, plain: Display) -> None:
+        self._live = live
+        self._plain = plain
+        self._failed = False
+
+    def follow(self, run: RunDirectory) -> None:
+        """Show the samples of this run."""
+        self._call(lambda display: display.follow(run))
+
+    def say(self, line: str) -> None:
+        """Show a line."""
+        self._call(lambda display: display.say(line))
+
+    def waiting(self, what: str, seconds: float) -> None:
+        """Show that the run has waited for something for `seconds`."""
+        self._call(lambda display: display.waiting(what, seconds))
+
+    def rows(self, new: Sequence[Row], history: History) -> None:
+        """Show new rows of the learner."""
+        self._call(lambda display: display.rows(new, history))
+
+    def tick(self) -> None:
+        """Show the time."""
+        self._call(lambda display: display.tick())
+
+    def close(self) -> None:
+        """End the panel."""
+        self._call(lambda display: display.close())
+
+    def _call(self, show: Callable[[Display], None]) -> None:
+        if self._failed:
+            return show(self._plain)
+        try:
+            show(self._live)
+        except Exception as error:
+            self._fall_back(error)
+            show(self._plain)
+
+    def _fall_back(self, error: Exception) -> None:
+        self._failed = True
+        with suppress(Exception):
+            self._live.close()
+        self._plain.say(f"the panel failed ({type(error).__name__}: {error}); plain lines follow")
+
+
+def open_display(config: RunConfig, *, plain: bool) -> Display:
     """Return a live display if stdout is a terminal and rich is installed; plain lines otherwise."""
+    lines = PlainDisplay(config.learner.steps, sys.stdout)
     if plain or not sys.stdout.isatty():
-        return PlainDisplay(steps, sys.stdout)
+        return lines
     try:
-        return LiveDisplay(title, steps)
+        from rich.console import Console
     except ImportError:
-        return PlainDisplay(steps, sys.stdout)
+        return lines
+    console = Console()
+    if console.is_dumb_terminal or not console.encoding.startswith("utf"):
+        return lines
+    return FallbackDisplay(LiveDisplay(config, console), lines)

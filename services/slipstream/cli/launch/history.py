@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slipstream.records import ReplayStats
+
 Row = Mapping[str, Any]
 PACE_STEPS = 20
 """Number of newest steps from which the pace of a run is computed."""
@@ -52,6 +54,8 @@ class LearnerSession:
 class History:
     """All rows of a run. A step that was repeated after a resume counts once, with its last row."""
 
+    rows: int = 0
+    """Number of rows with an event or a step, including those of repeated steps."""
     steps: dict[int, Row] = field(default_factory=dict)
     evaluations: dict[int, Row] = field(default_factory=dict)
     sessions: list[LearnerSession] = field(default_factory=lambda: [LearnerSession()])
@@ -59,10 +63,13 @@ class History:
     """Step at which the learner reported its end, after evaluation, checkpoint and model."""
     filtered_share: float | None = None
     """Share of filtered groups among the newest groups; None if it is unknown."""
+    replay: ReplayStats | None = None
+    """The ledger and the admission of replay, as they were read last; None if they never were."""
 
     def add(self, row: Row) -> None:
         """Add one row; an unknown event is ignored."""
         event, step = row.get("event"), row.get("step")
+        self.rows += isinstance(event, str) or isinstance(step, int)
         if event == "step" and isinstance(step, int):
             self.steps[step] = row
             self.sessions[-1].loop_seconds = number(row, "elapsed_seconds")
@@ -81,11 +88,20 @@ class History:
         """The row of the newest step; empty before the first."""
         return self.steps[max(self.steps)] if self.steps else {}
 
+    def newest(self, count: int) -> list[Row]:
+        """Return the rows of the newest steps, oldest first."""
+        return [self.steps[step] for step in sorted(self.steps)[-count:]]
+
+    @property
+    def accuracies(self) -> list[tuple[int, float]]:
+        """Steps and held-out accuracies of the evaluations that measured one, in order of steps."""
+        measured = ((step, _accuracy(row)) for step, row in sorted(self.evaluations.items()))
+        return [(step, value) for step, value in measured if value is not None]
+
     @property
     def last_accuracy(self) -> tuple[int, float] | None:
         """Step and held-out accuracy of the newest evaluation that measured one."""
-        measured = [(step, _accuracy(row)) for step, row in sorted(self.evaluations.items())]
-        return next(((step, value) for step, value in reversed(measured) if value is not None), None)
+        return next(reversed(self.accuracies), None)
 
     def accuracy_of(self, step: int) -> float | None:
         """Return the held-out accuracy at a step; None if it was not measured."""

@@ -1,13 +1,16 @@
 """The plots of a run; `python -m slipstream.cli.launch.plots RUN_DIR` draws them again."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from slipstream.cli.launch.history import History, read_history
 from slipstream.cli.launch.summary import staleness_counts, staleness_mean
 
+Draw = Callable[[Any], None]
+"""Draws into the axes of matplotlib."""
 BLUE, ORANGE, GREEN = "#2563eb", "#ea580c", "#059669"
 SIZE = (8.0, 4.5)
 DOTS_PER_INCH = 120
@@ -27,8 +30,14 @@ STYLE = {
 }
 
 
-def draw_all(history: History, folder: Path) -> list[Path]:
-    """Draw every plot into `folder`, and return their paths."""
+def draw_all(history: History, folder: Path, *, form: str = "png") -> list[Path]:
+    """Draw every standard plot of a run into `folder`, and return their paths."""
+    figures = {name: partial(draw, history) for name, draw in PLOTS.items()}
+    return draw_figures(figures, folder, form=form)
+
+
+def draw_figures(figures: Mapping[str, Draw], folder: Path, *, form: str = "png") -> list[Path]:
+    """Draw figures into files of `folder`, and return their paths. `form`: png or svg."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -37,10 +46,10 @@ def draw_all(history: History, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with pyplot.rc_context(STYLE):
-        for name, draw in PLOTS.items():
+        for name, draw in figures.items():
             figure, axes = pyplot.subplots(figsize=SIZE, layout="constrained")
-            draw(history, axes)
-            paths.append(folder / f"{name}.png")
+            draw(axes)
+            paths.append(folder / f"{name}.{form}")
             figure.savefig(paths[-1], dpi=DOTS_PER_INCH)
             pyplot.close(figure)
     return paths
@@ -54,7 +63,7 @@ def smooth(values: Sequence[float], window: int) -> list[float]:
 
 
 def _reward(history: History, axes: Any) -> None:
-    _line(axes, history.column("reward_mean"), color=BLUE, label="training reward")
+    draw_line(axes, history.column("reward_mean"), color=BLUE, label="training reward")
     points = [
         (step, row["accuracy"])
         for step, row in sorted(history.evaluations.items())
@@ -90,18 +99,18 @@ def _clip_fractions(history: History, axes: Any) -> None:
         ("clip_fraction_high", ORANGE, "clipped high"),
     ):
         percent = [(step, 100 * value) for step, value in history.column(key)]
-        _line(axes, percent, color=color, label=label)
+        draw_line(axes, percent, color=color, label=label)
     axes.set_ylim(bottom=0)
     _label(axes, "Clip fractions", x="step", y="share of trained tokens (%)")
 
 
 def _throughput(history: History, axes: Any) -> None:
-    _line(axes, history.column("tokens_per_second"), color=BLUE, label="tokens per second")
+    draw_line(axes, history.column("tokens_per_second"), color=BLUE, label="tokens per second")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     right = axes.twinx()
     idle = [(step, 100 * value) for step, value in history.column("idle_fraction")]
-    _line(right, idle, color=ORANGE, label="learner idle (right)")
+    draw_line(right, idle, color=ORANGE, label="learner idle (right)")
     right.set_ylim(0, 100)
     right.set_ylabel("learner idle (%)")
     right.spines["right"].set_visible(True)
@@ -113,25 +122,32 @@ def _percent(share: float) -> str:
     return f"{share:.1f}%" if share >= 0.05 else "<0.1%"
 
 
-def _line(axes: Any, points: Sequence[tuple[int, float]], *, color: str, label: str) -> None:
+def draw_line(
+    axes: Any, points: Sequence[tuple[int, float]], *, color: str, label: str, style: str = "-"
+) -> None:
     """Draw the values as a pale line, and their moving mean as a strong line."""
     steps, values = [step for step, _ in points], [value for _, value in points]
     window = len(values) // SMOOTH_SHARE
     marker = "o" if len(values) == 1 else None
     if window > 1:
         axes.plot(steps, values, color=color, alpha=0.25, lw=1)
-    axes.plot(steps, smooth(values, max(window, 1)), color=color, lw=2, label=label, marker=marker)
+    axes.plot(steps, smooth(values, max(window, 1)), color=color, lw=2, ls=style, label=label, marker=marker)
 
 
-def _label(
-    axes: Any, title: str, *, x: str, y: str, others: Sequence[Any] = (), numeric: bool = True
-) -> None:
-    """Set title, axis labels and ticks at whole steps, and draw one legend for all axes beside the title."""
+def name_axes(axes: Any, title: str, *, x: str, y: str, numeric: bool = True) -> None:
+    """Set title, axis labels, and ticks at integers."""
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if numeric:
         axes.locator_params(axis="x", integer=True, min_n_ticks=1)
+
+
+def _label(
+    axes: Any, title: str, *, x: str, y: str, others: Sequence[Any] = (), numeric: bool = True
+) -> None:
+    """Name the axes, and draw one legend for all of them beside the title."""
+    name_axes(axes, title, x=x, y=y, numeric=numeric)
     pairs = [each.get_legend_handles_labels() for each in (axes, *others)]
     handles = [handle for handles, _ in pairs for handle in handles]
     labels = [label for _, labels in pairs for label in labels]

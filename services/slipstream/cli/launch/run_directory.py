@@ -14,6 +14,8 @@ from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import dump_config, dump_given
 
 LATEST = "latest"
+LOCK = "launcher.lock"
+LOCKS = Path("/proc/locks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class RunDirectory:
     def summary(self) -> Path:
         """The summary of the run."""
         return self.path / "summary.json"
+
+    @property
+    def samples(self) -> Path:
+        """One completion of each step."""
+        return self.path / "samples.jsonl"
 
     @property
     def plots(self) -> Path:
@@ -92,19 +99,7 @@ class RunLock:
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
-        self._stream = (directory.path / "launcher.lock").open("ab")
-
-    @classmethod
-    def is_held(cls, directory: RunDirectory) -> bool:
-        """Return whether a launcher holds the lock of a run."""
-        lock = cls(directory)
-        try:
-            fcntl.flock(lock._stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            lock._stream.close()
-        return False
+        self._stream = (directory.path / LOCK).open("ab")
 
     def __enter__(self) -> Self:
         try:
@@ -117,6 +112,30 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stream.close()
+
+
+def is_running(directory: RunDirectory) -> bool:
+    """Return whether a launcher holds the lock of the directory.
+
+    Linux has a table of all locks. Elsewhere the lock is tried, and taken for an instant, in which a launcher
+    that starts would fail.
+    """
+    try:
+        with (directory.path / LOCK).open("rb") as stream:
+            if LOCKS.exists():
+                return _is_listed(os.fstat(stream.fileno()).st_ino)
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def _is_listed(inode: int) -> bool:
+    """Return whether a process holds the lock of a file, by the table of the kernel."""
+    rows = (line.split() for line in LOCKS.read_text(encoding="ascii").splitlines())
+    return any("FLOCK" in row and any(cell.endswith(f":{inode}") for cell in row) for row in rows)
 
 
 def make_run_directory(config: RunConfig) -> RunDirectory:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from slipstream.cli.launch.filtered import FilteredShare, UnvariedSteps
 from slipstream.cli.launch.history import History, Row
-from slipstream.cli.launch.ledger import read_ledger
+from slipstream.cli.launch.ledger import read_stats
 from slipstream.cli.launch.notices import Notices, sample_line
 from slipstream.cli.launch.pods import ROLLOUT, VERIFIER
 from slipstream.cli.launch.run_directory import RunDirectory
@@ -75,9 +75,10 @@ class RunWarnings:
             self._say(f"the share of filtered groups is not shown ({type(error).__name__}: {error})")
 
     async def _look_at_ledger(self, address: str) -> None:
-        ledger = await read_ledger(address, self._rpc)
-        if ledger is not None:
-            self._share.add(ledger)
+        stats = await read_stats(address, self._rpc)
+        if stats is not None:
+            self._history.replay = stats
+            self._share.add(stats.ledger)
             self._history.filtered_share = self._share.value
             self._warn(self._share.warning())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from slipstream.cli.errors import CommandError
 from slipstream.cli.launch.pods import LEARNER, REPLAY
-from slipstream.cli.launch.run_directory import RunDirectory, RunLock, stored_config
+from slipstream.cli.launch.run_directory import RunDirectory, is_running, stored_config
 from slipstream.config import RpcConfig
 from slipstream.rpc.ready_file import ReadyFile
 
@@ -55,6 +55,6 @@ def find_running(path: Path) -> RunningRun:
         ready = ReadyFile.read(directory.ready_file(REPLAY))
         if ready is not None and ready.alive:
             return RunningRun(directory)
-    if RunLock.is_held(run):
+    if is_running(run):
         raise NotRunning(f"replay of the run in {run.path} is not ready; try again in a moment")
     raise NotRunning(f"the run in {run.path} is not going on; `slipstream run --resume` continues it")

@@ -124,6 +124,8 @@ class Session:
             if waiting:
                 what = ", ".join(missing) if missing else "the first step"
                 self._display.waiting(what, time.monotonic() - started)
+            else:
+                self._display.tick()
             await asyncio.sleep(LOOK_SECONDS)
 
     def _take(self, *, show: bool) -> bool:

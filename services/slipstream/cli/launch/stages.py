@@ -119,7 +119,8 @@ class Stages:
         return _of_supervised(rows)
 
     async def _session(self, config: RunConfig, directory: RunDirectory) -> Summary | None:
-        display = open_display(config.name, config.learner.steps, plain=self._plain)
+        display = open_display(config, plain=self._plain)
+        display.follow(directory)
         try:
             summary = await Session(config, directory, self._pods(config), self._cleanup, display).live(
                 self._interrupt

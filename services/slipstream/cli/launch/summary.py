@@ -45,14 +45,14 @@ def staleness_counts(history: History) -> dict[str, int]:
     """Return trained tokens by bucket of staleness ("2", "3-4", ">8"), over all steps, lowest first."""
     counts: Counter[str] = Counter()
     for row in history.steps.values():
-        counts.update(_histogram(row))
+        counts.update(histogram_of(row))
     return dict(sorted(counts.items(), key=lambda pair: _youngest(pair[0])))
 
 
 def staleness_mean(history: History) -> float:
     """Return the mean staleness of a trained token in versions: means of steps, weighted by their tokens."""
     rows = history.steps.values()
-    weights = [sum(_histogram(row).values()) or number(row, "tokens_trained") for row in rows]
+    weights = [sum(histogram_of(row).values()) or number(row, "tokens_trained") for row in rows]
     total = sum(weights)
     ages = sum(number(row, "staleness_mean") * weight for row, weight in zip(rows, weights, strict=True))
     return round(ages / total, 4) if total else 0.0
@@ -102,7 +102,8 @@ def _filtered(ledger: dict[str, Any] | None) -> list[str]:
     return [f"{share:.0%} of {ledger['inserted']:,} groups filtered: {reasons}"]
 
 
-def _histogram(row: Row) -> dict[str, int]:
+def histogram_of(row: Row) -> dict[str, int]:
+    """Return the trained tokens of a step by bucket of staleness; empty if the row lacks them."""
     histogram = row.get("staleness_histogram")
     if not isinstance(histogram, dict):
         return {}

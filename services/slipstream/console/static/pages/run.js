@@ -147,8 +147,8 @@ function head(state, run) {
   ].filter(Boolean);
 }
 
-function alarm({ severity, words, remedy }) {
-  return h("p", { class: `alarm ${severity === "error" ? "bad" : severity === "good" ? "good" : ""}` }, h("strong", {}, words), " ", remedy ?? "");
+function alarm({ severity, words, action }) {
+  return h("p", { class: `alarm ${severity === "error" ? "bad" : ""}` }, h("strong", {}, `${severity}: ${words}. `), action, ".");
 }
 
 function workers(live) {
