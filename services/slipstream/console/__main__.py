@@ -7,7 +7,6 @@ Exit status: 0 after SIGTERM or SIGINT; 2 for a wrong directory or option.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from slipstream.console.access import Access, Guard
 from slipstream.console.app import make_app
 from slipstream.console.catalogue import NoRun, open_catalogue
 from slipstream.processes.lifetime.parent_death import die_with_parent
+from slipstream.rpc.ready_file import ReadyFile
 from slipstream.telemetry.listening import listen
 
 USAGE_ERROR = 2
@@ -85,12 +85,10 @@ def _access(arguments: argparse.Namespace) -> Access:
 
 
 def _announce(file: Path | None, address: str) -> None:
-    """Print the address, and write the ready file (atomically)."""
+    """Print the address, and write the ready file."""
     print(f"console http://{address}/", flush=True)
     if file is not None:
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps({"address": address, "pid": os.getpid()}), encoding="utf-8")
-        partial.rename(file)
+        ReadyFile(address=address, metrics_port=0, pid=os.getpid()).write(file)
 
 
 if __name__ == "__main__":

@@ -57,5 +57,5 @@ def _command(run_dir: Path, config: ConsoleConfig, ready_file: Path) -> tuple[st
 async def _tell(process: Process, ready_file: Path, say: Callable[[str], None]) -> None:
     try:
         say(f"console http://{await process.ready(ready_file, seconds=START_SECONDS)}/")
-    except PodFailed as failure:
+    except (PodFailed, OSError, ValueError, TypeError) as failure:
         say(f"no console: {failure}")
