@@ -163,6 +163,7 @@ class TimelinePage {
 
   async showLife(run, name) {
     const life = await get("timeline/group", { run, group: name });
+    this.phases = life.phases;
     const from = life.phases[0]?.start ?? 0, to = life.phases.at(-1)?.end ?? 0;
     if (life.phases.length) this.show(from - 0.05 * (to - from), to + 0.05 * (to - from));
     this.life.replaceChildren(h("h2", {}, "The life of ", h("a", { href: link("samples", { run, group: name }) }, seen(name)), `, ${life.state} at step ${figure(life.step)}`),
@@ -192,6 +193,18 @@ class TimelinePage {
     context.fillRect(0, 0, width, height);
     this.drawAxis(context, width, height);
     this.rows.forEach((row, index) => this.drawRow(context, width, row, this.rows[index - 1]));
+    for (const phase of this.phases ?? []) this.outline(context, width, phase);
+  }
+
+  /** Draw a frame around a phase of the group whose life is shown. */
+  outline(context, width, { lane, what, start, end }) {
+    const row = this.rows.find((each) => each.lane === lane && each.what === what);
+    const perPixel = (width - LABEL) / (this.end - this.start);
+    const from = Math.max(LABEL, LABEL + (start - this.start) * perPixel), to = Math.min(width, LABEL + (end - this.start) * perPixel);
+    if (!row || to < from) return;
+    context.strokeStyle = themeColour("text");
+    context.lineWidth = 2;
+    context.strokeRect(from, row.y + 1, Math.max(2, to - from), ROW - 2);
   }
 
   drawAxis(context, width, height) {
