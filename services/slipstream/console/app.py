@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
 from slipstream import __version__
+from slipstream.config import RunConfig
 from slipstream.console.catalogue import METRICS, Catalogue, NoRun
 from slipstream.console.lab_jobs import LabFailed, LabJobs
 from slipstream.console.metric_rows import MOST_POINTS, columns, numeric_keys
@@ -33,8 +34,9 @@ MOST_KEYS: Final = 64
 class Runs:
     """The runs that were opened."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, pod: RunConfig | None = None) -> None:
         self.catalogue = catalogue
+        self._pod = pod
         self._views: dict[str, RunView] = {}
 
     def view(self, name: str) -> RunView:
@@ -44,7 +46,7 @@ class Runs:
         if name not in self._views:
             while len(self._views) >= MOST_OPEN:
                 del self._views[next(iter(self._views))]
-            self._views[name] = RunView(name, path)
+            self._views[name] = RunView(name, path, self._pod if name == self.catalogue.first else None)
         return self._views[name]
 
     async def close(self) -> None:
@@ -53,9 +55,13 @@ class Runs:
             await view.close()
 
 
-def make_app(catalogue: Catalogue) -> FastAPI:
-    """Return the application over a catalogue of runs."""
-    runs, jobs = Runs(catalogue), LabJobs()
+def make_app(catalogue: Catalogue, *, pod: RunConfig | None = None, read_only: bool = False) -> FastAPI:
+    """Return the application over a catalogue of runs.
+
+    `pod`: in a release, the configuration of the console's own pod; `read_only`: whether visitors may only
+    look, which the application has as `state.read_only`.
+    """
+    runs, jobs = Runs(catalogue, pod), LabJobs()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,6 +77,7 @@ def make_app(catalogue: Catalogue) -> FastAPI:
         openapi_url=None,
         lifespan=lifespan,
     )
+    app.state.read_only = read_only
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=1)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     for problem, status in ((NoRun, 404), (NoSamples, 404), (LabFailed, 422), (ValueError, 422)):
@@ -104,7 +111,9 @@ def _add_pages(app: FastAPI) -> None:
 def _add_run(app: FastAPI, runs: Runs) -> None:
     @app.get("/api/runs")
     def names() -> Mapping[str, Any]:
-        return {"first": runs.catalogue.first, "runs": runs.catalogue.names(), "version": __version__}
+        listed = runs.catalogue.names()
+        read_only: bool = app.state.read_only
+        return {"first": runs.catalogue.first, "runs": listed, "version": __version__, "read_only": read_only}
 
     @app.get("/api/run")
     async def run(run: str = "") -> Mapping[str, Any]:
