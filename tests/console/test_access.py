@@ -92,8 +92,9 @@ def test_a_form_that_is_too_long_is_refused(run_dir: Path) -> None:
     assert client(run_dir, Access(token=TOKEN)).post("/login", content=b"x" * 10_000).status_code == 413
 
 
-def test_probes_need_neither_token_nor_host(run_dir: Path) -> None:
-    assert client(run_dir, Access(token=TOKEN), "10.0.0.7").get("/livez").status_code == 200
+@pytest.mark.parametrize("path", ["/startupz", "/livez", "/readyz"])
+def test_probes_need_neither_token_nor_host(run_dir: Path, path: str) -> None:
+    assert client(run_dir, Access(token=TOKEN), "10.0.0.7").get(path).json() == {"ok": True}
 
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/nowhere", "/static/app.js"])

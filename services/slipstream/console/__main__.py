@@ -39,7 +39,7 @@ LEAST_TOKEN = 16
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal; return the exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = parse_arguments(argv)
     if arguments.parent is not None:
         die_with_parent(arguments.parent)
         os.nice(NICENESS)
@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the program. Errors: SystemExit for an unknown one."""
     parser = argparse.ArgumentParser(prog="slipstream console", description=__doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--host", default="127.0.0.1")
@@ -78,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--parent", type=int)
     parser.add_argument("--config", action="append", default=[], type=Path)
     parser.add_argument("--read-only", action="store_true")
-    return parser
+    return parser.parse_args(argv)
 
 
 def _pod_config(files: Sequence[Path]) -> RunConfig | None:

@@ -102,6 +102,7 @@ def _add_pages(app: FastAPI) -> None:
     def page() -> FileResponse:
         return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
 
+    @app.get("/startupz")
     @app.get("/livez")
     @app.get("/readyz")
     def probe() -> Mapping[str, bool]:

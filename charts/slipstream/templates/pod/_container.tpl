@@ -58,11 +58,11 @@ resources:
   {{- mergeOverwrite (deepCopy .room.resources) (dict "requests" $gpus "limits" $gpus) | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* The three probes of a Slipstream container. Also takes "startSeconds", and optionally "probed" (the port, if it is not that of the metrics) and "startPath". */}}
+{{/* The three probes of a Slipstream container. Also takes "startSeconds", and optionally "probed", the port if it is not that of the metrics. */}}
 {{- define "slipstream.container.probes" -}}
 {{- $probes := .root.Values.probes -}}
 startupProbe:
-  httpGet: {path: {{ default "/startupz" .startPath }}, port: {{ default "metrics" .probed }}}
+  httpGet: {path: /startupz, port: {{ default "metrics" .probed }}}
   periodSeconds: {{ $probes.startup.periodSeconds }}
   timeoutSeconds: {{ $probes.startup.timeoutSeconds }}
   failureThreshold: {{ include "slipstream.container.startTries" . }}
