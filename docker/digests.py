@@ -2,8 +2,8 @@
 
 METADATA.json is the file that `docker buildx bake --metadata-file` writes. Each image is named by repository
 and digest. The image of the verifier with models is left out. A run that needs it names it in
-`verifier.image`, by repository and digest, in values that come after these. The image `cpu`, which the console of
-a release runs, may be missing.
+`verifier.image`, by repository and digest, in values that come after these. The image `cpu`, for the console,
+may be missing.
 """
 
 import json
