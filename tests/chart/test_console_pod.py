@@ -76,5 +76,16 @@ def test_a_run_that_begins_is_shown_with_its_rows_and_the_state_of_replay(
     assert (status, run["step"]) == (200, 5)
     eventually(lambda: get(machine, "/api/run")[1]["live"] is not None, "answer of replay")
     assert get(machine, "/api/run")[1]["live"]["ledger"]["residual"] == 0
+
+
+def test_stored_completions_are_read_and_compared_in_a_pod_that_can_write_to_tmp_alone(
+    machine: Machine, node: Path
+) -> None:
+    make_run(node / "claims" / f"{FULLNAME}-checkpoints" / "runs" / "stored")
+    status, samples = get(machine, "/api/samples?run=stored")
+    assert (status, samples["total"] > 0) == (200, True)
+    eventually(lambda: get(machine, "/api/lab?run=stored&step=1")[1].get("done", True), "comparison")
+    status, lab = get(machine, "/api/lab?run=stored&step=1")
+    assert (status, bool(lab["report"])) == (200, True), lab
     (pod,) = machine.of_component("console")
     assert pod.restarts == 0, pod.log
