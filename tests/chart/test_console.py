@@ -16,6 +16,7 @@ from chart.manifests import (
 )
 from chart.release_small import FULLNAME, small_release
 from chart.rendering import render
+from chart.test_platform import ALL
 from render import Release, render_files
 from slipstream.console.__main__ import parse_arguments
 
@@ -151,6 +152,16 @@ def test_cert_manager_makes_the_certificate_once_for_the_console_and_for_http_cl
         )
         made = [d for d in of_kind(render(release), "Certificate") if d["metadata"]["name"] == NAME]
         assert [d["spec"]["uris"] for d in made] == [["spiffe://demo.training.slipstream/console"]]
+
+
+def test_the_pod_has_the_settings_of_the_console() -> None:
+    settings = {key: ALL[key] for key in ALL if key not in ("resourceClaims", "resources")}
+    pod = pod_of(render(console_release(**settings)), "console")
+    assert (pod.spec["schedulerName"], pod.spec["dnsPolicy"]) == ("kai-scheduler", "None")
+    assert [each["name"] for each in pod.all_containers] == ["first", "console", "shipper"]
+    assert pod.containers[0]["envFrom"] == ALL["envFrom"]
+    assert ALL["labels"].items() <= pod.owner["metadata"]["labels"].items()
+    assert not ALL["labels"].items() & pod.labels.items()
 
 
 def test_an_image_without_torch_is_not_the_default() -> None:
