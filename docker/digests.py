@@ -2,7 +2,8 @@
 
 METADATA.json is the file that `docker buildx bake --metadata-file` writes. Each image is named by repository
 and digest. The image of the verifier with models is left out. A run that needs it names it in
-`verifier.image`, by repository and digest, in values that come after these.
+`verifier.image`, by repository and digest, in values that come after these. The image `cpu`, for the console,
+may be missing.
 """
 
 import json
@@ -15,8 +16,11 @@ COMPONENTS = {
     "services": (("actor",), ("verifier",), ("replay",), ("tests",)),
     "learner": (("learner",), ("teacher",)),
     "rollout": (("rollout", "defaults"),),
+    "cpu": (("console",),),
 }
 """Image → the paths of the components that run it, in the values of the chart."""
+OPTIONAL = ("cpu",)
+"""Images that a release without a console does not need."""
 
 
 def values(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +28,8 @@ def values(metadata: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for image, components in COMPONENTS.items():
         digest = metadata.get(image, {}).get("containerimage.digest")
+        if digest is None and image in OPTIONAL:
+            continue
         if digest is None:
             raise ValueError(f"digests: the build has no digest of {image}; build and push it: bake … --push")
         for component in components:

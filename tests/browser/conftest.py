@@ -15,8 +15,9 @@ CHROMIUM = shutil.which("chromium")
 playwright = pytest.importorskip("playwright.sync_api")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
+    """Start Chromium, once for each file: Playwright holds the event loop of the thread until its end."""
     if CHROMIUM is None:
         pytest.skip("this machine has no chromium; docker/setup-browser.sh installs it")
     with playwright.sync_playwright() as driver:

@@ -26,6 +26,7 @@ SCRAPED = {"podMonitors": {"enabled": True}, "rules": {"from": "chart"}}
 PROMETHEUS = {"prometheus": {"address": "http://prometheus.monitoring:9090"}}
 MODEL = {"existingClaim": "models"}
 NODES = {"nodes": 2, "checkpoints": {"accessModes": ["ReadWriteMany"]}}
+CONSOLE = {"enabled": True, "token": {"existingSecret": "console-token"}}
 RUN = {
     "name": "combined",
     "data": {"kind": "addition", "digits": 1},
@@ -154,6 +155,22 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
                     {"name": "mine", "kind": "custom", "function": "mine:reward"},
                 ]
             },
+        ),
+    },
+    "console": {
+        "none": Position(),
+        "beside": Position(values={"console": {**CONSOLE, "besideLearner": True}}),
+        "open": Position(
+            values={
+                "console": {
+                    **CONSOLE,
+                    "besideLearner": True,
+                    "allowControl": True,
+                    "hostNames": ["runs.example.com"],
+                    "peers": [{"podSelector": {"matchLabels": {"app": "ingress"}}}],
+                    "ingress": {"enabled": True, "tlsSecret": "runs-example-com"},
+                }
+            }
         ),
     },
     "network": {"closed": Position(), "open": Position(values={"network": {"policies": False}})},

@@ -43,6 +43,11 @@ def run(text: str) -> Values:
     return {"run": {"config": text}}
 
 
+def console(learner: Values, **values: Any) -> Values:
+    """Return values with a console that has its token."""
+    return {"learner": learner, "console": {"enabled": True, **TOKEN, **values}}
+
+
 def rewarded(rewards: str, **verifier: Any) -> Values:
     """Return values with a run with these rewards, and a verifier."""
     return {**run(f"{TINY_RUN}rewards: [{rewards}]\n"), "verifier": verifier}
@@ -69,12 +74,49 @@ DISTILS = f"{TINY_RUN}algorithm: {{distillation: {{}}}}\n"
 TAUGHT = f"{DISTILS}teacher: {{path: /models/teacher}}\n"
 ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
 
+SHARED = {"checkpoints": {"accessModes": ["ReadWriteMany"]}}
+TOKEN = {"token": {"existingSecret": "token"}}
+
 BESIDE = {"name": "a", "image": "a:1"}
 ON_NODE = {"hostNetwork": True}
 
 
 # (values merged over BASE, the message of the only problem)
 CASES: tuple[tuple[Values, str], ...] = (
+    (
+        console(SHARED, token={"existingSecret": ""}),
+        "console.token.existingSecret is empty: `kubectl create secret generic demo-console-token",
+    ),
+    (console({}), "is [ReadWriteOnce], a claim that one node can mount: set it to [ReadWriteMany]"),
+    (
+        console({"checkpoints": {"accessModes": ["ReadWriteOncePod"]}}, besideLearner=True),
+        "is [ReadWriteOncePod], a claim that no second pod can mount",
+    ),
+    (
+        console(SHARED, ingress={"enabled": True}, peers=[{"podSelector": {}}]),
+        "console.ingress is enabled, and console.hostNames is empty",
+    ),
+    (
+        console(SHARED, ingress={"enabled": True}, hostNames=["a.example"]),
+        "console.ingress is enabled, and the NetworkPolicies let its controller reach no pod",
+    ),
+    (
+        {**console(SHARED), "tls": {"mode": "secrets", "secrets": {**GIVEN, "probe": "a"}}},
+        "tls.secrets.console is empty",
+    ),
+    (
+        console(SHARED, serviceAccount={"create": False}),
+        "console.serviceAccount is not created and has no name",
+    ),
+    (console(SHARED, image={"tag": "latest"}), "the tag of console.image is latest"),
+    (
+        console(SHARED, **mounted("/var/lib/slipstream")),
+        "console.extraVolumeMounts mounts a at /var/lib/slipstream, which is taken",
+    ),
+    (
+        console(SHARED, sidecars=[{**BESIDE, "ports": [{"containerPort": 8080}]}]),
+        "console.sidecars has a container a with the port 8080",
+    ),
     ({"fullnameOverride": "a" * 41}, "set fullnameOverride to at most 40"),
     (run(" \n"), "--set-file run.config="),
     (run("a: ["), "is not a YAML mapping"),

@@ -10,7 +10,7 @@ from render import Release
 
 NAME, NAMESPACE = "demo", "training"
 FULLNAME = f"{NAME}-slipstream"
-ROLES = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "probe")
+ROLES = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "console", "redis", "probe")
 CERTS_SECONDS = 60
 RUN = """\
 name: small

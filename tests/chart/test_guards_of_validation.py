@@ -56,6 +56,7 @@ ONLY_HELM_CASES = (
     "rollout.spot.nodeSelector",
     "verifier.http.port is 9464",
     "set verifier.http.peers",
+    "let its controller reach no pod",
     "network.egress.except closes",
 )
 """Further cases about values alone, of other templates."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from chart.broken import broken
+from chart.combinations import CONSOLE
 from chart.manifests import by_name, pod_templates
 from chart.places import AROUND, pods_of
 from chart.reachability import Edge, Place, network_policies, reached
@@ -20,6 +21,7 @@ SERVED = {
     "learner": 50053,
     "rollout": 50054,
     "teacher": 50055,
+    "console": 8080,
     "redis": 6379,
 }
 METRICS, WEIGHTS, RANKS, ENGINE, ANY = 9464, 29500, 29400, 29600, 45678
@@ -121,6 +123,22 @@ def test_only_the_learner_and_the_tests_reach_a_teacher_and_it_reaches_nothing(t
         ("other learner", "teacher", 50055, TCP),
         ("prometheus", "teacher", METRICS, TCP),
     }
+
+
+CONSOLE_EDGES: set[Edge] = {
+    ("console", "replay", 50051, TCP),
+    *(("console", name, 50053, TCP) for name in LEARNERS),
+    *(("console", "dns", 53, protocol) for protocol in (TCP, "UDP")),
+}
+
+
+@pytest.mark.parametrize("peers", [[], ["stranger"]], ids=["port-forward", "peers"])
+def test_a_console_reaches_replay_and_the_learner_alone_and_only_its_peers_reach_it(peers: list[str]) -> None:
+    selected = [{"podSelector": {"matchLabels": {"app": "other"}}} for _ in peers]
+    release = small_release(console={**CONSOLE, "besideLearner": True, "peers": selected})
+    allowed = edges(release, render(release))
+    assert allowed - EDGES == CONSOLE_EDGES | {(peer, "console", 8080, TCP) for peer in peers}
+    assert EDGES - allowed == set()
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -285,7 +303,8 @@ def test_the_node_of_pods_with_its_network_has_the_edges_of_these_pods(
 
 
 @pytest.mark.parametrize(
-    "component", ["learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "tests"]
+    "component",
+    ["learner", "rollout", "actor", "verifier", "teacher", "replay", "console", "redis", "tests"],
 )
 def test_rules_of_the_user_are_added_only_to_the_policy_of_their_component(component: str) -> None:
     ports = [{"protocol": "UDP", "port": 4317}]
@@ -293,7 +312,11 @@ def test_rules_of_the_user_are_added_only_to_the_policy_of_their_component(compo
     out = {"ports": ports, "to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}
     run = yaml.safe_load(RUN)
     run |= {"algorithm": {"distillation": {}}, "teacher": {"path": "/models/teacher"}}
-    base = small_release(run={"config": yaml.safe_dump(run)}, teacher={"models": {"existingClaim": "a"}})
+    base = small_release(
+        run={"config": yaml.safe_dump(run)},
+        teacher={"models": {"existingClaim": "a"}},
+        console={**CONSOLE, "besideLearner": True},
+    )
     rules = {component: {"networkPolicy": {"extraIngress": [into], "extraEgress": [out]}}}
     before = by_name(render(base), "NetworkPolicy")
     after = by_name(render(replace(base, values=merge(base.values, rules))), "NetworkPolicy")

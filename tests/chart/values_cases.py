@@ -25,6 +25,15 @@ GOOD: list[Values] = [
         }
     },
     {"verifier": {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]}},
+    {
+        "console": {
+            "enabled": True,
+            "token": {"existingSecret": "a", "key": "console.token"},
+            "hostNames": ["runs.example.com", "console"],
+            "peers": [{"podSelector": {}}],
+            "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "a"},
+        }
+    },
     {"replay": {"extraVolumes": [{"name": "prompts", "persistentVolumeClaim": {"claimName": "p"}}]}},
     {"redis": {"mode": "external", "external": {"host": "redis.example", "port": 6380, "authorityKey": ""}}},
     {"network": {"prometheus": {"peers": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}]}}},
@@ -73,7 +82,10 @@ BAD: list[tuple[Values, str, str]] = [
     ({"rollout": {"defaults": {"autoscaling": {"max": 1}}}}, "/rollout/defaults/autoscaling", "'max'"),
     ({"redis": {"auth": {"password": "secret"}}}, "/redis/auth", "'password' not allowed"),
     ({"redis": {"external": {"password": "secret"}}}, "/redis/external", "'password' not allowed"),
-    ({"tls": {"secrets": {"console": "a"}}}, "/tls/secrets", "'console' not allowed"),
+    ({"console": {"hostNames": ["https://a"]}}, "/console/hostNames/0", "does not match pattern"),
+    ({"console": {"hostNames": ["a:8080"]}}, "/console/hostNames/0", "does not match pattern"),
+    ({"console": {"replicas": 2}}, "/console", "'replicas' not allowed"),
+    ({"tls": {"secrets": {"agent": "a"}}}, "/tls/secrets", "'agent' not allowed"),
     ({"securityContext": {"allowPrivilegeEscalations": False}}, "/securityContext", "not allowed"),
     ({"verifier": {"affinity": {"podAffinities": {}}}}, "/verifier/affinity", "not allowed"),
     # a value of another type

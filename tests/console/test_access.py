@@ -68,6 +68,21 @@ def test_a_post_needs_the_header_that_other_sites_cannot_send(run_dir: Path) -> 
     assert browser.post("/api/control", json={}, headers={"x-slipstream": "console"}).status_code != 403
 
 
+def test_a_console_that_is_read_only_changes_nothing(run_dir: Path) -> None:
+    app = Guard(make_app(open_catalogue(run_dir), read_only=True), Access())
+    browser = TestClient(app, base_url="http://localhost")
+    answer = browser.post("/api/control", json={"act": "pause"}, headers={"x-slipstream": "console"})
+    assert (answer.status_code, "may only look" in answer.text) == (403, True)
+    assert browser.get("/api/run").json()["read_only"] is True
+
+
+def test_a_run_that_has_ended_cannot_be_paused(run_dir: Path) -> None:
+    order, headers = {"act": "pause"}, {"x-slipstream": "console"}
+    answer = client(run_dir, Access()).post("/api/control", json=order, headers=headers)
+    assert answer.status_code == 409
+    assert "is not going on" in answer.json()["error"]
+
+
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/api/sample?step=1&group=1-0&member=0"])
 def test_nobody_reads_without_the_token(run_dir: Path, path: str) -> None:
     visitor = client(run_dir, Access(token=TOKEN))
@@ -92,8 +107,9 @@ def test_a_form_that_is_too_long_is_refused(run_dir: Path) -> None:
     assert client(run_dir, Access(token=TOKEN)).post("/login", content=b"x" * 10_000).status_code == 413
 
 
-def test_probes_need_neither_token_nor_host(run_dir: Path) -> None:
-    assert client(run_dir, Access(token=TOKEN), "10.0.0.7").get("/livez").status_code == 200
+@pytest.mark.parametrize("path", ["/startupz", "/livez", "/readyz"])
+def test_probes_need_neither_token_nor_host(run_dir: Path, path: str) -> None:
+    assert client(run_dir, Access(token=TOKEN), "10.0.0.7").get(path).json() == {"ok": True}
 
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/nowhere", "/static/app.js"])

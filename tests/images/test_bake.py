@@ -134,6 +134,12 @@ def test_an_own_image_overrides_the_digests_with_a_digest_or_without(digest, ima
     assert images_of(laid_over(DIGESTS, own)) == {*images_of(DIGESTS), f"slipstream/verifier{image}"}
 
 
+def test_without_the_image_of_the_console_its_digest_is_left_out():
+    needed = {name: {"containerimage.digest": DIGEST} for name in ("services", "learner", "rollout")}
+    assert values(needed) == {name: part for name, part in DIGESTS.items() if name != "console"}
+    assert DIGESTS["console"]["image"] == {"repository": "slipstream/cpu", "digest": DIGEST}
+
+
 def test_an_image_that_was_not_pushed_is_an_error():
     with pytest.raises(ValueError, match="no digest of learner"):
         values({"services": {"containerimage.digest": DIGEST}, "learner": {"buildx.build.ref": "x"}})

@@ -4,7 +4,7 @@ instead, and all lines are shown together. Only guards.yaml calls this template.
 */}}
 {{- define "slipstream.guards" -}}
 {{- $found := list -}}
-{{- range $subject := list "names" "run" "ranks" "model" "images" "tls" "redis" "learner" "pools" "autoscaling" "verifier" "rewards" "tools" "teacher" "network" "monitoring" "accounts" "extras" "containers" "hosts" -}}
+{{- range $subject := list "names" "run" "ranks" "model" "images" "tls" "redis" "learner" "console" "pools" "autoscaling" "verifier" "rewards" "tools" "teacher" "network" "monitoring" "accounts" "extras" "containers" "hosts" -}}
 {{- range splitList "\n" (include (printf "slipstream.guards.%s" $subject) $) -}}
 {{- with trim . -}}
 {{- $found = append $found (printf "  - %s" .) -}}

@@ -10,7 +10,7 @@ from slipstream.cluster.errors import ClusterUsageError
 NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 COMPONENT, POOL = "app.kubernetes.io/component", "slipstream.dev/pool"
 OURS = f"{NAME}=slipstream"
-COMPONENTS = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis")
+COMPONENTS = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "console", "redis")
 KINDS = {"Deployment": DEPLOYMENT, "StatefulSet": STATEFUL_SET, "LeaderWorkerSet": LEADER_WORKER_SET}
 
 

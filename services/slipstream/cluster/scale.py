@@ -14,6 +14,7 @@ NOT_SCALED: Mapping[str, str] = {
     "verifier": "it has an autoscaler of its own; set its bounds in the values, and upgrade",
     "teacher": "it has an autoscaler of its own; set its replicas or its bounds in the values, and upgrade",
     "replay": "it holds no state and waits for no GPU; set its replicas in the values, and upgrade",
+    "console": "it is one pod, which shows the run",
     "redis": "there is one, which holds the state of the run",
 }
 

@@ -2,8 +2,12 @@
 
     python -m slipstream.console RUN_DIR [--host HOST] [--port PORT] [--host-name NAME ...]
                                          [--token-file FILE] [--ready-file FILE] [--parent PID]
+                                         [--config FILE ...] [--read-only]
 
-Exit status: 0 after SIGTERM or SIGINT; 2 for a wrong directory or option.
+With --config the console is a pod of a release: the files have the addresses of replay and learner and the
+pod's own certificate, and RUN_DIR is the directory of the release's run, which need not exist yet.
+
+Exit status: 0 after SIGTERM or SIGINT; 2 for a wrong directory, option or configuration.
 """
 
 import argparse
@@ -14,14 +18,17 @@ from pathlib import Path
 
 import uvicorn
 
+from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
 from slipstream.config.addresses import is_loopback
 from slipstream.console.access import Access, Guard
 from slipstream.console.app import make_app
-from slipstream.console.catalogue import NoRun, open_catalogue
+from slipstream.console.catalogue import Catalogue, NoRun, expect_run, open_catalogue
 from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.rpc.ready_file import ReadyFile
+from slipstream.rpc.security.startup import check_certificate
 from slipstream.telemetry.listening import listen
 
+ROLE = "console"
 USAGE_ERROR = 2
 LONGEST_GRACE_SECONDS = 2
 NICENESS = 10
@@ -32,21 +39,22 @@ LEAST_TOKEN = 16
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal; return the exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = parse_arguments(argv)
     if arguments.parent is not None:
         die_with_parent(arguments.parent)
         os.nice(NICENESS)
     try:
-        catalogue = open_catalogue(arguments.run_dir)
+        pod = _pod_config(arguments.config)
+        catalogue = _catalogue(arguments.run_dir, pod)
         access = _access(arguments)
         listening = listen(arguments.host, arguments.port)
-    except (NoRun, ValueError, OSError) as error:
+    except (ConfigError, NoRun, ValueError, OSError) as error:
         print(f"slipstream: console: {error}", file=sys.stderr)
         return USAGE_ERROR
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     settings = uvicorn.Config(
-        Guard(make_app(catalogue), access),
+        Guard(make_app(catalogue, pod=pod, read_only=arguments.read_only), access),
         ws="none",
         log_level="warning",
         access_log=False,
@@ -59,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the program. Errors: SystemExit for an unknown one."""
     parser = argparse.ArgumentParser(prog="slipstream console", description=__doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--host", default="127.0.0.1")
@@ -68,7 +77,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--token-file", type=Path)
     parser.add_argument("--ready-file", type=Path)
     parser.add_argument("--parent", type=int)
-    return parser
+    parser.add_argument("--config", action="append", default=[], type=Path)
+    parser.add_argument("--read-only", action="store_true")
+    return parser.parse_args(argv)
+
+
+def _pod_config(files: Sequence[Path]) -> RunConfig | None:
+    """Return the configuration of this pod; None without files. Errors: ConfigError."""
+    if not files:
+        return None
+    config = apply_environment(load_config(files))
+    check_certificate(ROLE, config.rpc)
+    return config
+
+
+def _catalogue(run_dir: Path, pod: RunConfig | None) -> Catalogue:
+    """Errors: NoRun."""
+    return open_catalogue(run_dir) if pod is None else expect_run(run_dir)
 
 
 def _access(arguments: argparse.Namespace) -> Access:

@@ -25,7 +25,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 COOKIE: Final = "slipstream_console"
 HEADER: Final = b"x-slipstream"
 """Header that every POST has. A browser sends it to another origin only after asking that origin."""
-PROBES: Final = frozenset({"/livez", "/readyz"})
+PROBES: Final = frozenset({"/startupz", "/livez", "/readyz"})
 LOGIN: Final = "/login"
 LONGEST_FORM: Final = 4096
 WEEK_SECONDS: Final = 7 * 24 * 3600

@@ -9,13 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, cast
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
 from slipstream import __version__
+from slipstream.config import RunConfig
 from slipstream.console import control
 from slipstream.console.catalogue import METRICS, Catalogue, NoRun
 from slipstream.console.lab_jobs import LabFailed, LabJobs
@@ -47,8 +48,9 @@ PROBLEMS: Final[Mapping[type[Exception], int]] = {
 class Runs:
     """The runs that were opened."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, pod: RunConfig | None = None) -> None:
         self.catalogue = catalogue
+        self._pod = pod
         self._views: dict[str, RunView] = {}
 
     def view(self, name: str) -> RunView:
@@ -58,7 +60,7 @@ class Runs:
         if name not in self._views:
             while len(self._views) >= MOST_OPEN:
                 del self._views[next(iter(self._views))]
-            self._views[name] = RunView(name, path)
+            self._views[name] = RunView(name, path, self._pod if name == self.catalogue.first else None)
         return self._views[name]
 
     async def close(self) -> None:
@@ -67,9 +69,13 @@ class Runs:
             await view.close()
 
 
-def make_app(catalogue: Catalogue) -> FastAPI:
-    """Return the application over a catalogue of runs."""
-    runs, jobs = Runs(catalogue), LabJobs()
+def make_app(catalogue: Catalogue, *, pod: RunConfig | None = None, read_only: bool = False) -> FastAPI:
+    """Return the application over a catalogue of runs.
+
+    `pod`: in a release, the configuration of the console's own pod; `read_only`: whether visitors may only
+    look, which the application has as `state.read_only`.
+    """
+    runs, jobs = Runs(catalogue, pod), LabJobs()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -85,6 +91,7 @@ def make_app(catalogue: Catalogue) -> FastAPI:
         openapi_url=None,
         lifespan=lifespan,
     )
+    app.state.read_only = read_only
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=1)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     for problem, status in PROBLEMS.items():
@@ -110,6 +117,7 @@ def _add_pages(app: FastAPI) -> None:
     def page() -> FileResponse:
         return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
 
+    @app.get("/startupz")
     @app.get("/livez")
     @app.get("/readyz")
     def probe() -> Mapping[str, bool]:
@@ -119,13 +127,15 @@ def _add_pages(app: FastAPI) -> None:
 def _add_run(app: FastAPI, runs: Runs) -> None:
     @app.get("/api/runs")
     def names() -> Mapping[str, Any]:
-        return {"first": runs.catalogue.first, "runs": runs.catalogue.names(), "version": __version__}
+        listed = runs.catalogue.names()
+        read_only: bool = app.state.read_only
+        return {"first": runs.catalogue.first, "runs": listed, "version": __version__, "read_only": read_only}
 
     @app.get("/api/run")
     async def run(run: str = "") -> Mapping[str, Any]:
         view = runs.view(run)
         overview = await run_in_threadpool(view.overview)
-        return {**overview, "live": finite(await view.live())}
+        return {**overview, "read_only": app.state.read_only, "live": finite(await view.live())}
 
     @app.get("/api/series")
     def series(keys: str, run: str = "", points: int = MOST_POINTS) -> Mapping[str, Any]:
@@ -216,6 +226,8 @@ def _add_timeline(app: FastAPI, runs: Runs) -> None:
 def _add_control(app: FastAPI, runs: Runs) -> None:
     @app.post("/api/control")
     async def act(order: control.Order) -> Mapping[str, str]:
+        if app.state.read_only:
+            raise HTTPException(403, "visitors of this console may only look")
         return {"words": await control.carry_out(order, runs.view(order.run))}
 
 

@@ -23,9 +23,11 @@ class Catalogue:
 
     def names(self) -> list[str]:
         """Return the names of all runs, the newest first; a stage follows its run."""
-        folders = [self.root / self.first, *(entry for entry in _folders(self.root) if is_run(entry))]
-        runs = sorted(set(folders), key=_changed, reverse=True)
+        runs = sorted(filter(self._is_listed, _folders(self.root)), key=_changed, reverse=True)
         return [name for run in runs for name in (run.name, *_stage_names(run))]
+
+    def _is_listed(self, path: Path) -> bool:
+        return path.name == self.first or is_run(path)
 
     def directory(self, name: str) -> Path:
         """Return the directory of a run. Errors: NoRun."""
@@ -55,6 +57,12 @@ def open_catalogue(path: Path) -> Catalogue:
     if not runs:
         raise NoRun(f"{path}: has no {CONFIG}, and no folder in it has one; name the directory of a run")
     return Catalogue(path, runs[-1].name)
+
+
+def expect_run(path: Path) -> Catalogue:
+    """Return the catalogue of a run directory that the run has perhaps not made yet."""
+    path = path.absolute()
+    return Catalogue(path.parent, path.name)
 
 
 def is_run(path: Path) -> bool:

@@ -1,17 +1,16 @@
 """What a visitor may do to a running run: pause and resume admission, write a checkpoint now."""
 
-import os
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from slipstream.cli.errors import CommandError
 from slipstream.cli.launch.running import find_running
-from slipstream.config import RunConfig
-from slipstream.console.run_view import REPLAY_ADDRESS, RunView
+from slipstream.config import RpcConfig
+from slipstream.console.run_view import RunView
 from slipstream.rpc.control import save_checkpoint, set_admission
 
-LEARNER_ADDRESS: Final = "SLIPSTREAM_LEARNER_ADDRESS"
 BY: Final = "the console"
 
 
@@ -30,22 +29,30 @@ class NotPossible(ValueError):
 
 async def carry_out(order: Order, view: RunView) -> str:
     """Do what a visitor asks for, and return what came of it in words. Errors: NotPossible, ControlFailed."""
-    rpc = (view.config or RunConfig()).rpc
     try:
+        services = _services(view)
         if order.act == "checkpoint":
-            version = await save_checkpoint(_address(LEARNER_ADDRESS, view), rpc)
+            version = await save_checkpoint(services.learner, services.rpc)
             return f"The checkpoint of step {version:,} is durable."
         pause = order.act == "pause"
-        change = await set_admission(_address(REPLAY_ADDRESS, view), rpc, paused=pause, by=BY)
+        change = await set_admission(services.replay, services.rpc, paused=pause, by=BY)
     except CommandError as error:
         raise NotPossible(str(error)) from error
     state = "Paused: no new prompts are leased." if pause else "Prompts are leased again."
     return state if change.changed else f"Nothing has changed. {state}"
 
 
-def _address(variable: str, view: RunView) -> str:
-    """Return the address of the pod's environment, or of the run on this machine. Errors: CommandError."""
-    if variable in os.environ:
-        return os.environ[variable]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Services:
+    replay: str
+    learner: str
+    rpc: RpcConfig
+
+
+def _services(view: RunView) -> _Services:
+    """Return the services of the release, or of the run on this machine. Errors: CommandError."""
+    if view.pod is not None:
+        pod = view.pod
+        return _Services(replay=pod.replay.address, learner=pod.learner.address, rpc=pod.rpc)
     running = find_running(view.path)
-    return running.learner_address if variable == LEARNER_ADDRESS else running.replay_address
+    return _Services(replay=running.replay_address, learner=running.learner_address, rpc=running.rpc)

@@ -1,7 +1,6 @@
 """What the console knows of one run directory."""
 
 import json
-import os
 import time
 from dataclasses import asdict
 from functools import cached_property
@@ -20,7 +19,6 @@ from slipstream.samples.reader import SampleReader
 from slipstream.samples.timeline.reader import TimelineReader
 
 Json = dict[str, Any]
-REPLAY_ADDRESS: Final = "SLIPSTREAM_REPLAY_ADDRESS"
 QUIET_SECONDS: Final = 600.0
 """A run without a launcher on this machine counts as stopped after so long without a row."""
 SHOWN_KEYS: Final = (
@@ -43,11 +41,15 @@ SHOWN_KEYS: Final = (
 
 
 class RunView:
-    """One run. Its parts are read when they are first asked for, and may be missing."""
+    """One run. Its parts are read when they are first asked for, and may be missing.
 
-    def __init__(self, name: str, path: Path) -> None:
+    `pod`: in a release, the configuration of the console's own pod, with the addresses of the run's services.
+    """
+
+    def __init__(self, name: str, path: Path, pod: RunConfig | None = None) -> None:
         self.name = name
         self.path = path
+        self.pod = pod
         self._rows = MetricRows(path / METRICS)
         self._live: LiveState | None = None
         self._samples: SampleReader | None = None
@@ -85,7 +87,7 @@ class RunView:
         if self._live is None or self._live.address != address:
             if self._live is not None:
                 await self._live.close()
-            rpc = (self.config or RunConfig()).rpc
+            rpc = (self.pod or self.config or RunConfig()).rpc
             self._live = LiveState(address, rpc, self.path / "pods")
         return await self._live.read()
 
@@ -143,9 +145,9 @@ class RunView:
         return time.time() - number(history.last_step, "time") < QUIET_SECONDS
 
     def _replay_address(self) -> str | None:
-        """Return the address of replay: of the pod's environment, or of the run on this machine."""
-        if REPLAY_ADDRESS in os.environ:
-            return os.environ[REPLAY_ADDRESS]
+        """Return the address of replay: of the release, or of the run on this machine."""
+        if self.pod is not None:
+            return self.pod.replay.address
         if not self._launcher_runs():
             return None
         try:

@@ -18,9 +18,10 @@
   "replay" (ternary (append $common .Values.data.mountPath) $common (not (empty .Values.data.existingClaim)))
   "verifier" $verifier
   "teacher" $teacher
+  "console" (append $common "/var/lib/slipstream")
   "tests" $common
   "redis" (list "/etc/redis" "/run/redis" "/tmp" "/data") -}}
-{{- range $where := list "learner" "actor" "verifier" "teacher" "replay" "redis" "tests" -}}
+{{- range $where := list "learner" "actor" "verifier" "teacher" "replay" "console" "redis" "tests" -}}
 {{- $component := ternary "test" $where (eq $where "tests") -}}
 {{- include "slipstream.guards.extrasOf" (dict "root" $ "where" $where "component" $component "room" (index $.Values $where) "places" (index $places $where)) -}}
 {{- end -}}

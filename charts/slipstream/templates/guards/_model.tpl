@@ -66,6 +66,7 @@ it. Only the private blocks can be compared here.
 {{- define "slipstream.images" -}}
 {{- $images := dict "learner.image" .Values.learner.image "actor.image" .Values.actor.image "verifier.image" .Values.verifier.image "replay.image" .Values.replay.image -}}
 {{- if include "slipstream.teacher.enabled" . -}}{{- $_ := set $images "teacher.image" .Values.teacher.image -}}{{- end -}}
+{{- if .Values.console.enabled -}}{{- $_ := set $images "console.image" .Values.console.image -}}{{- end -}}
 {{- if .Values.tests.enabled -}}{{- $_ := set $images "tests.image" .Values.tests.image -}}{{- end -}}
 {{- if eq .Values.redis.mode "builtIn" -}}{{- $_ := set $images "redis.image" .Values.redis.image -}}{{- end -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}

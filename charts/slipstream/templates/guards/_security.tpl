@@ -71,7 +71,7 @@ network.prometheus.peers is empty, and Prometheus could scrape no pod: set where
 {{- end -}}
 
 {{- define "slipstream.guards.accounts" -}}
-{{- range $where := list "learner" "rollout" "actor" "verifier" "teacher" "replay" "redis" "tests" -}}
+{{- range $where := list "learner" "rollout" "actor" "verifier" "teacher" "replay" "console" "redis" "tests" -}}
 {{- $account := (index $.Values $where).serviceAccount -}}
 {{- if not (or $account.create $account.name) }}
 {{ $where }}.serviceAccount is not created and has no name, and components share no service account: set create to true, or name

@@ -4,6 +4,7 @@
 {{- define "slipstream.ports.learner" -}}50053{{- end -}}
 {{- define "slipstream.ports.rollout" -}}50054{{- end -}}
 {{- define "slipstream.ports.teacher" -}}50055{{- end -}}
+{{- define "slipstream.ports.console" -}}8080{{- end -}}
 {{- define "slipstream.ports.weights" -}}29500{{- end -}}
 {{- define "slipstream.ports.ranks" -}}29400{{- end -}}
 {{- define "slipstream.ports.engine" -}}29600{{- end -}}
@@ -17,6 +18,8 @@
 {{- $ports := dict -}}
 {{- if eq $component "redis" -}}
 {{- $_ := set $ports "redis" (include "slipstream.ports.redis" $root) -}}
+{{- else if eq $component "console" -}}
+{{- $_ := set $ports "http" (include "slipstream.ports.console" $root) -}}
 {{- else if ne $component "test" -}}
 {{- if ne $component "actor" -}}
 {{- $_ := set $ports "grpc" (include (printf "slipstream.ports.%s" $component) $root) -}}

@@ -6,6 +6,7 @@ values for messages. Each pool is a component. Takes the root.
 {{- $rooms := list -}}
 {{- $names := list "learner" "actor" "verifier" "replay" -}}
 {{- if include "slipstream.teacher.enabled" . -}}{{- $names = append $names "teacher" -}}{{- end -}}
+{{- if .Values.console.enabled -}}{{- $names = append $names "console" -}}{{- end -}}
 {{- if eq .Values.redis.mode "builtIn" -}}{{- $names = append $names "redis" -}}{{- end -}}
 {{- if .Values.tests.enabled -}}{{- $names = append $names "tests" -}}{{- end -}}
 {{- range $names -}}

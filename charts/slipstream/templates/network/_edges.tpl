@@ -9,6 +9,9 @@ ingress:
   {{- if .Values.tests.enabled }}
   {{- include "slipstream.network.edge" (list . "from" "learner" "test") | nindent 2 }}
   {{- end }}
+  {{- if .Values.console.enabled }}
+  {{- include "slipstream.network.edge" (list . "from" "learner" "console") | nindent 2 }}
+  {{- end }}
 egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
   {{- include "slipstream.network.weights" (list . "to" "rollout") | nindent 2 }}
@@ -84,6 +87,9 @@ ingress:
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
   {{- include "slipstream.network.served" (list . "replay" "actor" "rollout" "learner") | nindent 2 }}
+  {{- if .Values.console.enabled }}
+  {{- include "slipstream.network.edge" (list . "from" "replay" "console") | nindent 2 }}
+  {{- end }}
 egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
   {{- if eq .Values.redis.mode "builtIn" }}
@@ -94,6 +100,21 @@ egress:
     to:
       {{- toYaml . | nindent 6 }}
     {{- end }}
+  {{- end }}
+{{- end -}}
+
+{{/* The console asks replay for the state of the run, and the learner for a checkpoint. */}}
+{{- define "slipstream.network.console" -}}
+{{- with .Values.console.peers }}
+ingress:
+  - ports: [{protocol: TCP, port: {{ include "slipstream.ports.console" $ }}}]
+    from:
+      {{- toYaml . | nindent 6 }}
+{{- end }}
+egress:
+  {{- include "slipstream.network.dns" . | nindent 2 }}
+  {{- range list "replay" "learner" }}
+  {{- include "slipstream.network.edge" (list $ "to" . .) | nindent 2 }}
   {{- end }}
 {{- end -}}
 

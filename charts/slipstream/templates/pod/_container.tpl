@@ -2,7 +2,7 @@
 
 {{- define "slipstream.container.image" -}}
 {{- $image := .room.image -}}
-{{- $own := dict "learner" "learner" "teacher" "learner" "rollout" "rollout" | dig .component "services" | printf "slipstream/%s" -}}
+{{- $own := dict "learner" "learner" "teacher" "learner" "rollout" "rollout" "console" "cpu" | dig .component "services" | printf "slipstream/%s" -}}
 {{- $repository := default (default $own .root.Values.image.repository) $image.repository -}}
 {{- $registry := default .root.Values.image.registry $image.registry -}}
 {{- $tag := default (default .root.Chart.AppVersion .root.Values.image.tag) $image.tag -}}
@@ -58,21 +58,21 @@ resources:
   {{- mergeOverwrite (deepCopy .room.resources) (dict "requests" $gpus "limits" $gpus) | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* The three probes of a Slipstream container. Also takes "startSeconds". */}}
+{{/* The three probes of a Slipstream container. Also takes "startSeconds", and optionally "probed", the port if it is not that of the metrics. */}}
 {{- define "slipstream.container.probes" -}}
 {{- $probes := .root.Values.probes -}}
 startupProbe:
-  httpGet: {path: /startupz, port: metrics}
+  httpGet: {path: /startupz, port: {{ default "metrics" .probed }}}
   periodSeconds: {{ $probes.startup.periodSeconds }}
   timeoutSeconds: {{ $probes.startup.timeoutSeconds }}
   failureThreshold: {{ include "slipstream.container.startTries" . }}
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics}
+  httpGet: {path: /readyz, port: {{ default "metrics" .probed }}}
   periodSeconds: {{ $probes.readiness.periodSeconds }}
   timeoutSeconds: {{ $probes.readiness.timeoutSeconds }}
   failureThreshold: {{ $probes.readiness.failureThreshold }}
 livenessProbe:
-  httpGet: {path: /livez, port: metrics}
+  httpGet: {path: /livez, port: {{ default "metrics" .probed }}}
   periodSeconds: {{ $probes.liveness.periodSeconds }}
   timeoutSeconds: {{ $probes.liveness.timeoutSeconds }}
   failureThreshold: {{ $probes.liveness.failureThreshold }}

@@ -19,7 +19,7 @@
 {{- else if has .component (list "verifier" "teacher") -}}
 {{- $further = include (printf "slipstream.%s.volumes" .component) .root -}}
 {{- end -}}
-{{- if eq .component "learner" -}}{{- $names = append $names "checkpoints" -}}{{- end -}}
+{{- if has .component (list "learner" "console") -}}{{- $names = append $names "checkpoints" -}}{{- end -}}
 {{- range fromYamlArray $further -}}{{- $names = append $names .name -}}{{- end -}}
 {{- join " " $names -}}
 {{- end -}}
@@ -59,6 +59,9 @@
       {{- with include "slipstream.redis.sources" .root }}
       {{- . | nindent 6 }}
       {{- end }}
+      {{- end }}
+      {{- if eq .component "console" }}
+      {{- include "slipstream.console.sources" .root | nindent 6 }}
       {{- end }}
       {{- with include "slipstream.model.authoritySource" . }}
       {{- . | nindent 6 }}

@@ -13,9 +13,9 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The roles that need a certificate, separated by blanks. `console` is the role of HTTP clients of the verifier; no pod has it. */}}
+{{/* The roles that need a certificate, separated by blanks. `console` is the role of the console, and of HTTP clients of the verifier. */}}
 {{- define "slipstream.tls.roles" -}}
-learner rollout actor verifier replay{{ if include "slipstream.teacher.enabled" . }} teacher{{ end }}{{ if and .Values.verifier.http.enabled (eq .Values.tls.mode "certManager") }} console{{ end }}{{ if .Values.tests.enabled }} probe{{ end }}{{ if eq .Values.redis.mode "builtIn" }} redis{{ end }}
+learner rollout actor verifier replay{{ if include "slipstream.teacher.enabled" . }} teacher{{ end }}{{ if or .Values.console.enabled (and .Values.verifier.http.enabled (eq .Values.tls.mode "certManager")) }} console{{ end }}{{ if .Values.tests.enabled }} probe{{ end }}{{ if eq .Values.redis.mode "builtIn" }} redis{{ end }}
 {{- end -}}
 
 {{/* The issuer of the certificates. */}}

@@ -11,7 +11,7 @@ const ACTS = {
 
 /** Show the acts that fit the state of a run. */
 export function controls(box, run, state) {
-  const able = state.live !== null && state.live.paused !== undefined;
+  const able = state.live !== null && !state.read_only;
   const key = `${able} ${state.live?.paused}`;
   if (box.dataset.key === key) return;
   box.dataset.key = key;

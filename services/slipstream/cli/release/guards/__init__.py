@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from slipstream.cli.release.guards.compute import checkpoints_of_nodes, learner, moved, pools
+from slipstream.cli.release.guards.console import console
 from slipstream.cli.release.guards.scoring import rewards, teacher, verifier
 from slipstream.cli.release.guards.sources import data, model, owned_keys, redis, source_of_model
 from slipstream.cli.release.guards.tools import tools
@@ -27,4 +28,5 @@ VALUE_GUARDS: Final[tuple[Guard, ...]] = (
     rewards,
     teacher,
     tools,
+    console,
 )
