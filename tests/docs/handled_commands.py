@@ -76,6 +76,18 @@ HANDLED = {
     r"deploy/prometheus/README\.md: sed": (
         "tests/chart/test_monitoring.py::test_the_documented_command_adds_links_to_rules_without_the_chart"
     ),
+    r"docs/console\.md: (slipstream console|ssh )": (
+        "tests/console/test_program.py::test_the_command_serves_a_run_until_it_is_interrupted"
+    ),
+    r"docs/terminal\.md: slipstream": (
+        "tests/docs/test_terminal_page.py::test_every_output_is_that_of_its_command"
+    ),
+    r"docs/samples\.md: OTEL_EXPORTER": (
+        "tests/samples/test_timeline_export.py::test_an_opened_timeline_writes_the_file_and_sends_the_same_spans"
+    ),
+    r"docs/.*\.md: slipstream control": (
+        "tests/system/test_control.py::test_a_run_is_paused_saved_and_resumed_and_no_group_is_lost"
+    ),
     # Commands that no test runs.
     r"CONTRIBUTING\.md: make (setup|lint|test)$": "it is what CI runs: .ci/run and .github/workflows/ci.yaml",
     r"CONTRIBUTING\.md: make test-some": "it is pytest with a selection of what `make test` runs",

@@ -12,6 +12,7 @@ Exit status: 0 after SIGTERM or SIGINT; 2 for a wrong directory, option or confi
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         proxy_headers=False,
         timeout_graceful_shutdown=LONGEST_GRACE_SECONDS,
     )
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises a signal again once it has stopped
+        signal.signal(number, _leave)
     _announce(arguments.ready_file, address)
     uvicorn.Server(settings).run(sockets=[listening])
     return 0
@@ -107,6 +110,10 @@ def _access(arguments: argparse.Namespace) -> Access:
     if token is not None and len(token) < LEAST_TOKEN:
         raise ValueError(f"{arguments.token_file}: the token has fewer than {LEAST_TOKEN} characters")
     return Access(token=token, hosts=frozenset(arguments.host_name))
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(0)
 
 
 def _announce(file: Path | None, address: str) -> None:
