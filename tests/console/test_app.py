@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from console.runs import HOSTILE, make_run, step_row, write_rows
 from fastapi.testclient import TestClient
@@ -16,6 +17,7 @@ from slipstream.console.app import make_app
 from slipstream.console.catalogue import NoRun, open_catalogue
 from slipstream.console.metric_rows import columns
 from slipstream.samples.reader import Filter, SampleReader
+from slipstream.samples.table import SCHEMA
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +123,11 @@ def test_downloads_have_all_that_the_filter_selects(browser: TestClient) -> None
     ]
     assert len(lines) == len(rows) == browser.get("/api/samples", params={"state": "trained"}).json()["total"]
     assert [float(line["reward"]) for line in lines] == [row["reward"] for row in rows]
+    table = pq.read_table(
+        io.BytesIO(browser.get("/api/samples.parquet", params={"state": "trained"}).content)
+    )
+    assert table.schema.equals(SCHEMA, check_metadata=False)
+    assert table["reward"].to_pylist() == [row["reward"] for row in rows]
     metrics = list(csv.DictReader(io.StringIO(browser.get("/api/metrics.csv").text)))
     assert [float(line["reward_mean"]) for line in metrics] == [0.25 + step / 100 for step in range(1, 6)]
 

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Final, cast
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -21,7 +23,15 @@ from slipstream.console import control
 from slipstream.console.catalogue import METRICS, Catalogue, NoRun
 from slipstream.console.lab_jobs import LabFailed, LabJobs
 from slipstream.console.metric_rows import MOST_POINTS, columns, numeric_keys
-from slipstream.console.queries import TRUE, as_csv, as_json_lines, filter_of, summaries, whole_number
+from slipstream.console.queries import (
+    MOST_DOWNLOADED,
+    TRUE,
+    as_csv,
+    as_json_lines,
+    filter_of,
+    summaries,
+    whole_number,
+)
 from slipstream.console.run_view import RunView
 from slipstream.console.tokens import finite, packed
 from slipstream.rpc.control import ControlFailed
@@ -190,6 +200,19 @@ def _add_samples(app: FastAPI, runs: Runs) -> None:
     def samples_jsonl(request: Request) -> Response:
         lines = as_json_lines(_selected(runs, request.query_params))
         return _download(lines, "application/jsonl", "completions.jsonl")
+
+    @app.get("/api/samples.parquet")
+    def samples_parquet(request: Request) -> Response:
+        where, reader = filter_of(request.query_params), _reader(runs, request.query_params)
+        with NamedTemporaryFile(suffix=".parquet", delete=False) as file:
+            target = Path(file.name)
+        remove = BackgroundTask(target.unlink, missing_ok=True)
+        try:
+            reader.write_parquet(where, target, most=MOST_DOWNLOADED)
+        except BaseException:
+            target.unlink()
+            raise
+        return FileResponse(target, filename="completions.parquet", background=remove)
 
 
 def _add_timeline(app: FastAPI, runs: Runs) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from slipstream.processes.cores import usable_cores
 from slipstream.samples.folder import stored_parts
@@ -17,6 +19,7 @@ Row = Mapping[str, Any]
 T = TypeVar("T")
 ATTEMPTS: Final = 5
 """How often a query begins again because the run has changed the parts that it was reading."""
+ROWS_OF_A_BATCH: Final = 1024
 MEMORY: Final = "1GiB"
 """Most memory of all queries at a time; a larger sort goes on in files of the temporary directory."""
 PLACE: Final = ("filename", "file_row_number")
@@ -75,12 +78,16 @@ class SampleDatabase:
 
     def rows(self, files: Sequence[str], sql: str, values: Mapping[str, Any]) -> list[Row]:
         """Return the rows of a query over the table `samples`. `sql` continues a list of `with`."""
-        if not files:
-            return self._rows(f"with samples as ({_EMPTY}) {sql}", values)
-        source = f"select * from read_parquet($files, union_by_name=true, {_PLACES})"
-        return self._rows(
-            f"with samples as ({source} union all by name {_EMPTY}) {sql}", {**values, "files": list(files)}
-        )
+        return self._rows(*_over_files(files, sql, values))
+
+    def write_parquet(self, files: Sequence[str], sql: str, values: Mapping[str, Any], target: Path) -> None:
+        """Write the rows of a query over the table `samples` to a file. Errors: OSError."""
+        with self._cursor() as cursor:
+            query, bound = _over_files(files, sql, values)
+            batches: pa.RecordBatchReader = cursor.sql(query, params=bound).to_arrow_reader(ROWS_OF_A_BATCH)
+            with pq.ParquetWriter(target, batches.schema, compression="zstd") as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
 
     def rows_at(self, places: Sequence[tuple[str, int]], columns: Sequence[str]) -> list[Row]:
         """Return some columns of the rows at these places, in any order."""
@@ -97,12 +104,22 @@ class SampleDatabase:
         return self._rows(f"with samples as ({samples}) select {quoted(columns)} from samples", files)
 
     def _rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
-        with self._lock:
-            cursor = self._connection.cursor()
-        with cursor:
+        with self._cursor() as cursor:
             cursor.execute(sql, dict(values))
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            return self._connection.cursor()
+
+
+def _over_files(files: Sequence[str], sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a query over the table `samples` of some files, with the values of its parameters."""
+    if not files:
+        return f"with samples as ({_EMPTY}) {sql}", dict(values)
+    source = f"select * from read_parquet($files, union_by_name=true, {_PLACES})"
+    return f"with samples as ({source} union all by name {_EMPTY}) {sql}", {**values, "files": list(files)}
 
 
 _PLACES: Final = "filename=true, file_row_number=true"

@@ -140,6 +140,19 @@ class SampleReader:
 
         return self._database.read(reading, first=where.first_step, last=where.last_step)
 
+    def write_parquet(self, where: Filter, target: Path, *, most: int) -> None:
+        """Write all columns of the completions that a filter selects to a file, the first `most` of them.
+
+        Errors: NoSamples, OSError.
+        """
+        condition, values = where.conditions
+        sql = f"select {quoted(SCHEMA.names)} from samples where {condition} order by step limit {most}"
+        self._database.read(
+            lambda files: self._database.write_parquet(files, sql, values, target),
+            first=where.first_step,
+            last=where.last_step,
+        )
+
     def completion(self, step: int, group: str, member: int) -> Row | None:
         """Return all columns of one completion; None if it is not stored."""
         sql = (
