@@ -42,7 +42,8 @@ def test_a_foreign_host_is_refused(run_dir: Path, host: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/api/samples", "/static/app.js"])
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "https://localhost:9", "null", "http://localhost.evil.example"]
+    "origin",
+    ["http://evil.example", "https://localhost:9", "null", "http://localhost.evil.example", "http://["],
 )
 def test_a_foreign_origin_is_refused(run_dir: Path, path: str, origin: str) -> None:
     assert client(run_dir, Access()).get(path, headers={"origin": origin}).status_code == 403
@@ -112,6 +113,12 @@ def test_probes_need_neither_token_nor_host(run_dir: Path, path: str) -> None:
     assert client(run_dir, Access(token=TOKEN), "10.0.0.7").get(path).json() == {"ok": True}
 
 
+def test_a_body_that_is_too_long_is_refused_before_it_is_parsed(run_dir: Path) -> None:
+    headers = {"x-slipstream": "console", "content-type": "application/json"}
+    answer = client(run_dir, Access()).post("/api/control", content=b"x" * 10_000, headers=headers)
+    assert answer.status_code == 413
+
+
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/nowhere", "/static/app.js"])
 def test_every_answer_forbids_foreign_scripts_and_frames(run_dir: Path, path: str) -> None:
     policy = client(run_dir, Access()).get(path).headers["content-security-policy"]
@@ -128,3 +135,6 @@ def test_beyond_loopback_a_token_is_needed(
     (tmp_path / "token").write_text("short\n")
     assert main([str(run_dir), "--host", "0.0.0.0", "--token-file", str(tmp_path / "token")]) == 2
     assert "fewer than 16 characters" in capsys.readouterr().err
+    (tmp_path / "token").write_text("a token with spaces in it\n")
+    assert main([str(run_dir), "--host", "0.0.0.0", "--token-file", str(tmp_path / "token")]) == 2
+    assert "only letters, digits" in capsys.readouterr().err

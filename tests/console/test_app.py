@@ -1,11 +1,13 @@
 """The endpoints of the console: their numbers are those of the run directory."""
 
+import asyncio
 import base64
 import csv
 import io
 import json
 import math
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,6 +17,7 @@ from fastapi.testclient import TestClient
 from slipstream.cli.launch.history import History
 from slipstream.console.app import make_app
 from slipstream.console.catalogue import NoRun, open_catalogue
+from slipstream.console.lab_jobs import MOST_KEPT, Batch, LabBusy, LabJobs
 from slipstream.console.metric_rows import columns
 from slipstream.samples.reader import Filter, SampleReader
 from slipstream.samples.table import SCHEMA
@@ -207,3 +210,117 @@ def test_a_truncated_part_is_named(tmp_path: Path) -> None:
     answer = TestClient(make_app(open_catalogue(folder))).get("/api/samples")
     assert answer.status_code == 404
     assert part.name in answer.json()["error"]
+
+
+def test_a_directory_that_was_replaced_shows_the_new_run(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "runs" / "same", steps=5)
+    page = TestClient(make_app(open_catalogue(folder)))
+    assert page.get("/api/run").json()["step"] == 5
+    rmtree(folder)
+    make_run(folder, steps=1)
+    assert page.get("/api/run").json()["step"] == 1
+    (folder / "metrics.jsonl").write_text("")
+    write_rows(folder, [step_row(step, time=0.5) for step in range(1, 9)])
+    assert page.get("/api/series", params={"keys": "reward_mean"}).json()["step"] == [*range(1, 9)]
+
+
+def test_a_configuration_that_changed_is_read_again(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "more", steps=1)
+    page = TestClient(make_app(open_catalogue(folder)))
+    assert page.get("/api/run").json()["steps"] == 50
+    (folder / "config.yaml").write_text("name: made\nlearner: {steps: 99}\n")
+    assert page.get("/api/run").json()["steps"] == 99
+
+
+def test_a_run_with_stages_shows_its_newest_stage_and_when_all_are_done(tmp_path: Path) -> None:
+    run = tmp_path / "staged"
+    first = make_run(run / "stages" / "01_sft", steps=1)
+    make_run(run / "stages" / "02_rl", steps=3)
+    (run / "config.yaml").write_text("name: staged\n")
+    page = TestClient(make_app(open_catalogue(run)))
+    state = page.get("/api/run").json()
+    assert (state["step"], state["state"], state["stages"]) == (3, "stopped", ["01_sft", "02_rl"])
+    assert state["words"].startswith("stage 02_rl: stopped at step 3")
+    assert page.get("/api/samples").json()["total"] == 12
+    (first / "stage.json").write_text("{}")
+    assert page.get("/api/run", params={"run": "staged/stages/01_sft"}).json()["state"] == "finished"
+    (run / "summary.json").write_text('{"stages": []}')
+    assert page.get("/api/run").json()["state"] == "finished"
+
+
+def test_folders_that_cannot_be_read_and_links_that_lead_out_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path / "runs" / "made", steps=1)
+    make_run(tmp_path / "outside", steps=1)
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "runs" / "foreign").mkdir()
+    (tmp_path / "runs" / "foreign" / "metrics.jsonl").symlink_to("/etc/hostname")
+    real = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if "lost" in path.parts[-2]:
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    (tmp_path / "runs" / "lost+found").mkdir()
+    monkeypatch.setattr(Path, "is_file", is_file)
+    page = TestClient(make_app(open_catalogue(folder)))
+    assert "lost+found" not in page.get("/api/runs").json()["runs"]
+    for name in ("link", "foreign"):
+        answer = page.get("/api/metrics.jsonl", params={"run": name})
+        assert (answer.status_code, "leads out of" in answer.json()["error"]) == (404, True)
+
+
+def test_what_another_program_wrote_is_shown_or_left_out(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "foreign", steps=1)
+    write_rows(folder, [step_row(2, huge=10**400, half="\ud800"), step_row(3, late=1.0), step_row(4)])
+    (folder / "summary.json").write_text("[" * 100_000)
+    page = TestClient(make_app(open_catalogue(folder)))
+    run = page.get("/api/run").json()
+    assert (run["step"], run["summary"]) == (4, None)
+    assert "late" in run["keys"]
+    assert "huge" not in run["keys"]
+    assert page.get("/api/samples.csv", params={"order": "evil"}).status_code == 422
+
+
+def test_the_lab_is_started_by_a_visitor_and_not_by_a_link(browser: TestClient) -> None:
+    assert browser.get("/api/lab", params={"step": 2}).json() == {"done": False, "report": None}
+    answer = browser.post("/api/lab", json={"step": 99})
+    assert (answer.status_code, "step 99" in answer.json()["error"]) == (404, True)
+
+
+def test_the_lab_takes_no_more_steps_than_it_can_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.Event()
+
+    async def compare(self: LabJobs, batch: Batch) -> dict[str, int]:
+        await ended.wait()
+        return {"step": batch.step}
+
+    async def scenario() -> None:
+        jobs = LabJobs()
+        for step in range(MOST_KEPT):
+            jobs.start(Batch(tmp_path, step, ()))
+        jobs.start(Batch(tmp_path, 0, ()))
+        with pytest.raises(LabBusy):
+            jobs.start(Batch(tmp_path, MOST_KEPT, ()))
+        ended.set()
+        await asyncio.sleep(0.05)
+        assert jobs.result(Batch(tmp_path, 0, ())) == {"step": 0}
+        assert jobs.result(Batch(tmp_path, 0, (("1-1.parquet", 7),))) is None, "trained again"
+        jobs.start(Batch(tmp_path, MOST_KEPT, ()))
+        await jobs.close()
+
+    monkeypatch.setattr(LabJobs, "_compare", compare)
+    asyncio.run(scenario())
+
+
+def test_a_download_is_of_one_moment(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "moment", steps=4)
+    reader = SampleReader(folder)
+    rows = reader.stream(Filter(), order="step", descending=True, most=10)
+    for part in (folder / "samples").glob("*.parquet"):
+        part.unlink()
+    assert [row["step"] for row in rows] == [4, 4, 4, 4, 3, 3, 3, 3, 2, 2]

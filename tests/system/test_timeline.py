@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from slipstream.samples.folder import parts_of
+from slipstream.samples.folder import stored_parts
 from slipstream.samples.table import TIMES
 from slipstream.samples.timeline.reader import TimelineReader
 from system.driver import running
@@ -40,7 +40,7 @@ def test_the_timeline_of_a_run_has_the_seconds_of_its_metrics_and_the_life_of_ea
     assert len(of(spans, "rollout-0", "join")) == len(of(spans, "rollout-0", "leave")) == 1
     trains = {span["step"]: span for span in of(spans, "learner", "train")}
     stored = groups_of(run.run_dir)
-    groups = [row for row in stored if row["state"] != "filtered"]
+    groups = [row for row in stored if row["state"] not in ("filtered", "evaluation")]
     assert len(groups) == 6 * 8
     reader = TimelineReader(run.run_dir)
     for row in groups:
@@ -73,5 +73,5 @@ def of(spans: list[dict[str, Any]], lane: str, what: str) -> list[dict[str, Any]
 def groups_of(run_dir: Path) -> list[dict[str, Any]]:
     """Return the first row of each stored group."""
     columns = ["step", "state", "group", "member", "rollouts", *TIMES]
-    tables = [pq.read_table(part.path, columns=columns) for part in parts_of(run_dir / "samples")]
+    tables = [pq.read_table(part.path, columns=columns) for part in stored_parts(run_dir / "samples")]
     return [row for table in tables for row in table.to_pylist() if row["member"] == 0]

@@ -12,7 +12,14 @@ from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig, parse_config
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-OF_EXAMPLES = {"distillation.py", "examples.py", "quickstart.py", "figures.py", "smollm2.py"}
+OF_EXAMPLES = {
+    "clip_fractions.py",
+    "distillation.py",
+    "examples.py",
+    "quickstart.py",
+    "figures.py",
+    "smollm2.py",
+}
 """The scripts that measure an example."""
 STATED = {
     "algorithm": {

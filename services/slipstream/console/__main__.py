@@ -12,6 +12,7 @@ Exit status: 0 after SIGTERM or SIGINT; 2 for a wrong directory, option or confi
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -28,13 +29,19 @@ from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.rpc.ready_file import ReadyFile
 from slipstream.rpc.security.startup import check_certificate
 from slipstream.telemetry.listening import listen
+from slipstream.telemetry.logs import Log
+from slipstream.verifier.http.protocol import protocol
 
 ROLE = "console"
 USAGE_ERROR = 2
 LONGEST_GRACE_SECONDS = 2
+HEAD_SECONDS = 30.0
+"""Longest time for the head of a request."""
+MOST_CONNECTIONS = 256
 NICENESS = 10
 """Beside a run the console leaves the cores to it."""
 LEAST_TOKEN = 16
+TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]+")
 """Characters."""
 
 
@@ -54,8 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE_ERROR
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    app = make_app(catalogue, pod=pod, config=arguments.config, read_only=arguments.read_only)
     settings = uvicorn.Config(
-        Guard(make_app(catalogue, pod=pod, read_only=arguments.read_only), access),
+        Guard(app, access),
+        http=protocol(
+            head_seconds=HEAD_SECONDS, connections=MOST_CONNECTIONS, trust_domain=None, log=Log(pod=ROLE)
+        ),
         ws="none",
         log_level="warning",
         access_log=False,
@@ -109,6 +120,11 @@ def _access(arguments: argparse.Namespace) -> Access:
         )
     if token is not None and len(token) < LEAST_TOKEN:
         raise ValueError(f"{arguments.token_file}: the token has fewer than {LEAST_TOKEN} characters")
+    if token is not None and not TOKEN.fullmatch(token):
+        raise ValueError(
+            f"{arguments.token_file}: a token has only letters, digits and the characters "
+            "-._~+/=, because browsers keep it in a cookie"
+        )
     return Access(token=token, hosts=frozenset(arguments.host_name))
 
 

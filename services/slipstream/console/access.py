@@ -107,6 +107,8 @@ class Guard:
             await _say(send, 401, LOGIN_PAGE.format(words="This console needs its token.").encode())
         elif method not in ("GET", "HEAD") and HEADER not in headers:
             raise Refused(403, f"a {method} needs the header {HEADER.decode()}")
+        elif method == "POST":
+            await self._app(scope, _given(await _body(receive), receive), send)
         else:
             await self._app(scope, receive, send)
 
@@ -116,7 +118,7 @@ class Guard:
         if not self._access.knows(host):
             raise Refused(421, f"the console does not answer to {host[:80]!a}; name it with --host-name")
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
+        if origin is not None and _netloc(origin.decode("latin-1")) != host:
             raise Refused(403, "a page of another site may not use the console")
         if headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-mode") != b"navigate":
             raise Refused(403, "a page of another site may not load parts of the console")
@@ -137,6 +139,23 @@ class Guard:
         await _say(send, 303, b"", headers=[(b"location", b"/"), (b"set-cookie", cookie.encode("latin-1"))])
 
 
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _given(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives a body first, and then the further messages of the connection."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return next_message
+
+
 def _cookie(headers: Mapping[bytes, bytes]) -> str:
     try:
         cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
@@ -146,13 +165,13 @@ def _cookie(headers: Mapping[bytes, bytes]) -> str:
 
 
 async def _body(receive: Receive) -> bytes:
-    """Return the body of a small form. Errors: Refused."""
+    """Return the body of a small request. Errors: Refused."""
     body: bytes = b""
     while True:
         message = await receive()
         body += message.get("body", b"")
         if len(body) > LONGEST_FORM:
-            raise Refused(413, f"the form is over {LONGEST_FORM} bytes")
+            raise Refused(413, f"the body is over {LONGEST_FORM} bytes")
         if not message.get("more_body", False):
             return body
 

@@ -3,16 +3,19 @@
 Every endpoint takes `run`, the name of a run; without it, the run that the console was opened with.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, cast
+from urllib.parse import quote
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, ConfigDict
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
@@ -21,15 +24,14 @@ from slipstream import __version__
 from slipstream.config import RunConfig
 from slipstream.console import control
 from slipstream.console.catalogue import METRICS, Catalogue, NoRun
-from slipstream.console.lab_jobs import LabFailed, LabJobs
-from slipstream.console.metric_rows import MOST_POINTS, columns, numeric_keys
+from slipstream.console.lab_jobs import LabBusy, LabFailed, LabJobs, stored_batch
+from slipstream.console.metric_rows import MOST_POINTS, columns
 from slipstream.console.queries import (
     MOST_DOWNLOADED,
     TRUE,
     as_csv,
     as_json_lines,
     filter_of,
-    summaries,
     whole_number,
 )
 from slipstream.console.run_view import RunView
@@ -40,13 +42,14 @@ from slipstream.samples.reader import NoSamples, SampleReader
 STATIC: Final = Path(__file__).parent / "static"
 LEAST_COMPRESSED: Final = 2048
 PAGE_ROWS: Final = 50
-MOST_OPEN: Final = 32
+MOST_OPEN: Final = 8
 MOST_KEYS: Final = 64
 MOST_BARS: Final = 5000
 PROBLEMS: Final[Mapping[type[Exception], int]] = {
     NoRun: 404,
     NoSamples: 404,
     LabFailed: 422,
+    LabBusy: 429,
     control.NotPossible: 409,
     ControlFailed: 502,
     ValueError: 422,
@@ -67,11 +70,13 @@ class Runs:
         """Return a run; an empty name is the first one. Errors: NoRun."""
         name = name or self.catalogue.first
         path = self.catalogue.directory(name)
-        if name not in self._views:
-            while len(self._views) >= MOST_OPEN:
-                del self._views[next(iter(self._views))]
-            self._views[name] = RunView(name, path, self._pod if name == self.catalogue.first else None)
-        return self._views[name]
+        view = self._views.pop(name, None)
+        if view is None or view.is_replaced:
+            view = RunView(name, path, self._pod if name == self.catalogue.first else None)
+        self._views[name] = view  # the one that was asked for last is the last to go
+        while len(self._views) > MOST_OPEN:
+            self._views.pop(next(iter(self._views)), None)
+        return view
 
     async def close(self) -> None:
         """Close the connections of all runs."""
@@ -79,13 +84,19 @@ class Runs:
             await view.close()
 
 
-def make_app(catalogue: Catalogue, *, pod: RunConfig | None = None, read_only: bool = False) -> FastAPI:
+def make_app(
+    catalogue: Catalogue,
+    *,
+    pod: RunConfig | None = None,
+    config: Sequence[Path] = (),
+    read_only: bool = False,
+) -> FastAPI:
     """Return the application over a catalogue of runs.
 
-    `pod`: in a release, the configuration of the console's own pod; `read_only`: whether visitors may only
-    look, which the application has as `state.read_only`.
+    `pod`: in a release, the configuration of the console's own pod, and `config`: its files. `read_only`:
+    whether visitors may only look, which the application has as `state.read_only`.
     """
-    runs, jobs = Runs(catalogue, pod), LabJobs()
+    runs, jobs = Runs(catalogue, pod), LabJobs(config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -100,6 +111,7 @@ def make_app(catalogue: Catalogue, *, pod: RunConfig | None = None, read_only: b
         redoc_url=None,
         openapi_url=None,
         lifespan=lifespan,
+        default_response_class=Ascii,
     )
     app.state.read_only = read_only
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=1)
@@ -115,9 +127,17 @@ def make_app(catalogue: Catalogue, *, pod: RunConfig | None = None, read_only: b
     return app
 
 
+class Ascii(JSONResponse):
+    """JSON whose texts are escaped, so that half of a surrogate pair can be sent."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+
 def _handler(status: int) -> Callable[[Request, Exception], JSONResponse]:
     def handle(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, status_code=status)
+        return Ascii({"error": str(error)}, status_code=status)
 
     return handle
 
@@ -130,7 +150,7 @@ def _add_pages(app: FastAPI) -> None:
     @app.get("/startupz")
     @app.get("/livez")
     @app.get("/readyz")
-    def probe() -> Mapping[str, bool]:
+    async def probe() -> Mapping[str, bool]:
         return {"ok": True}
 
 
@@ -157,7 +177,7 @@ def _add_run(app: FastAPI, runs: Runs) -> None:
     def metrics_csv(run: str = "") -> Response:
         view = runs.view(run)
         history = view.history
-        values = columns(history, numeric_keys(history), points=len(history.steps))
+        values = columns(history, view.keys, points=None)
         rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
         return _download(as_csv(rows), "text/csv", f"{view.path.name}-metrics.csv")
 
@@ -255,22 +275,44 @@ def _add_control(app: FastAPI, runs: Runs) -> None:
 
 
 def _add_lab(app: FastAPI, runs: Runs, jobs: LabJobs) -> None:
+    @app.post("/api/lab")
+    async def start(order: LabOrder) -> Mapping[str, bool]:
+        view = runs.view(order.run)
+        stored = await run_in_threadpool(view.samples.steps)
+        if not any(row["step"] == order.step and row["trained"] for row in stored):
+            raise NoSamples(f"no completion that step {order.step} trained on is stored")
+        jobs.start(stored_batch(view.path, order.step))
+        return {"started": True}
+
     @app.get("/api/lab")
     async def lab(step: int, run: str = "") -> Mapping[str, Any]:
-        report = jobs.result(runs.view(run).path, step)
+        report = jobs.result(stored_batch(runs.view(run).path, step))
         return {"done": report is not None, "report": report}
+
+
+class LabOrder(BaseModel):
+    """The step whose losses a visitor asks for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: int
+    run: str = ""
 
 
 def _reader(runs: Runs, query: Mapping[str, str]) -> SampleReader:
     return runs.view(query.get("run", "")).samples
 
 
-def _selected(runs: Runs, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    descending = query.get("descending") == TRUE
-    order = query.get("order") or "step"
-    return summaries(_reader(runs, query), filter_of(query), order=order, descending=descending)
+def _selected(runs: Runs, query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    """Return the completions of a download. Errors: NoSamples, ValueError."""
+    return _reader(runs, query).stream(
+        filter_of(query),
+        order=query.get("order") or "step",
+        descending=query.get("descending") == TRUE,
+        most=MOST_DOWNLOADED,
+    )
 
 
 def _download(lines: Iterator[str], kind: str, name: str) -> StreamingResponse:
-    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
     return StreamingResponse(lines, media_type=f"{kind}; charset=utf-8", headers=headers)

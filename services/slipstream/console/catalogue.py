@@ -1,6 +1,5 @@
 """The runs that the console shows: a run directory, those beside it, and the stages of each."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -8,6 +7,8 @@ from typing import Final
 STAGES: Final = "stages"
 METRICS: Final = "metrics.jsonl"
 CONFIG: Final = "config.yaml"
+PARTS: Final = ("", METRICS, CONFIG, "samples", "timeline.jsonl", "summary.json", "pods", "checkpoints")
+"""What the console reads of a run directory."""
 
 
 class NoRun(ValueError):
@@ -38,6 +39,8 @@ class Catalogue:
         path = self.root.joinpath(*parts)
         if not path.is_dir():
             raise NoRun(f"{path}: there is no such directory; it may have been moved or deleted")
+        if any(not _leads_to(self.root, path / part) for part in PARTS):
+            raise NoRun(f"{path}: a link in it leads out of {self.root}, and is not followed")
         if not is_run(path) and not _stages(path):
             raise NoRun(
                 f"{path}: has neither {CONFIG} nor {METRICS}, so it is no run of Slipstream, or one that has "
@@ -66,17 +69,40 @@ def expect_run(path: Path) -> Catalogue:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a directory is that of a run, or of a stage."""
-    return (path / CONFIG).is_file() or (path / METRICS).is_file()
+    """Return whether a directory is that of a run, or of a stage; one that cannot be read is none."""
+    try:
+        return (path / CONFIG).is_file() or (path / METRICS).is_file()
+    except OSError:
+        return False
 
 
-def _folders(path: Path) -> Iterator[Path]:
-    return (entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
+def _leads_to(root: Path, path: Path) -> bool:
+    """Return whether a path is below a folder once its links are followed."""
+    try:
+        return path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # a link to itself
+        return False
+
+
+def _folders(path: Path) -> list[Path]:
+    """Return the folders that can be read, whose names are text."""
+    try:
+        entries = list(path.iterdir())
+    except OSError:
+        return []
+    return [entry for entry in entries if _is_folder(entry)]
+
+
+def _is_folder(entry: Path) -> bool:
+    try:
+        entry.name.encode()
+        return entry.is_dir() and not entry.is_symlink()
+    except (OSError, UnicodeEncodeError):
+        return False
 
 
 def _stages(run: Path) -> list[str]:
-    stages = run / STAGES
-    return sorted(stage.name for stage in _folders(stages) if is_run(stage)) if stages.is_dir() else []
+    return sorted(stage.name for stage in _folders(run / STAGES) if is_run(stage))
 
 
 def _stage_names(run: Path) -> list[str]:
@@ -84,5 +110,9 @@ def _stage_names(run: Path) -> list[str]:
 
 
 def _changed(run: Path) -> float:
-    file = next((run / name for name in (METRICS, CONFIG) if (run / name).exists()), run)
-    return file.stat().st_mtime
+    """Return the time of the last change; 0 for a run that is gone."""
+    try:
+        file = next((run / name for name in (METRICS, CONFIG) if (run / name).exists()), run)
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -5,9 +5,10 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import grpc
 
@@ -24,6 +25,8 @@ FRESH_SECONDS: Final = 1.0
 """Age up to which an answer is given again, so that many open pages cost no more than one."""
 ANSWER_SECONDS: Final = 2.0
 PAGE_SECONDS: Final = 1.0
+DIRECT: Final = build_opener(ProxyHandler({}))
+"""Asks this machine itself, whatever proxy the environment names."""
 
 
 @dataclass(slots=True)
@@ -106,9 +109,9 @@ def _tokens(file: Path) -> float | None:
     """Return the number of tokens that a rollout has sampled; None if it does not answer."""
     try:
         port = int(json.loads(file.read_text(encoding="utf-8"))["metrics_port"])
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PAGE_SECONDS) as answer:
+        with DIRECT.open(f"http://127.0.0.1:{port}/metrics", timeout=PAGE_SECONDS) as answer:
             return Page(answer.read().decode()).value("tokens_generated_total")
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, HTTPException):
         return None
 
 

@@ -1,8 +1,9 @@
 """The rows of a run's metrics.jsonl in memory, read as they are appended, and their columns for charts."""
 
 import math
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
@@ -13,28 +14,66 @@ from slipstream.cli.launch.history import History, Row, Tail
 DROPPED: Final = frozenset({"dispatch_indices", "by_staleness"})
 """Parts of a row that are large, and that no page shows."""
 MOST_POINTS: Final = 2000
+HEAD_BYTES: Final = 256
+"""Bytes by which a file is known: its first row has the time of the start."""
 
 
 class MetricRows:
     """Invariant: the history has every complete line that the file had at the last call of `refresh`."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._tail = Tail(path)
         self._lock = threading.Lock()
         self._history = History()
+        self._head = b""
+        self._size = 0
+        self._keys: dict[str, None] = {}
         self.unreadable = 0
         """Number of lines that are not rows."""
 
     def refresh(self) -> History:
         """Read the lines that are new, and return the history. Errors: OSError."""
         with self._lock:
+            if self._is_replaced():
+                self._tail, self._history, self._keys = Tail(self.path), History(), {}
+                self.unreadable = 0
             for line in self._tail.lines():
-                row = _row(line)
-                if row is not None:
-                    self._history.add(row)
-                elif line.strip():
-                    self.unreadable += 1
+                self._add(line)
             return self._history
+
+    def numeric_keys(self) -> list[str]:
+        """Return the keys that a chart can show; parts of a mapping as `rewards.NAME`."""
+        with self._lock:
+            return sorted(key for key in self._keys if key not in ("step", "time"))
+
+    def _add(self, line: bytes) -> None:
+        row = _row(line)
+        if row is None:
+            self.unreadable += bool(line.strip())
+            return
+        self._history.add(row)
+        if row.get("event") == "step":
+            self._keys.update(dict.fromkeys(_numeric(row)))
+
+    def _is_replaced(self) -> bool:
+        """Return whether the file is another one than at the last call, and remember it."""
+        try:
+            with self.path.open("rb") as stream:
+                head, size = stream.read(HEAD_BYTES), os.fstat(stream.fileno()).st_size
+        except FileNotFoundError:
+            head, size = b"", 0
+        replaced = size < self._size or not head.startswith(self._head)
+        self._head, self._size = head, size
+        return replaced
+
+
+def _numeric(row: Row) -> Iterator[str]:
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            yield from (f"{name}.{part}" for part, inner in value.items() if _is_number(inner))
+        elif _is_number(value):
+            yield name
 
 
 def _row(line: bytes) -> Row | None:
@@ -47,29 +86,17 @@ def _row(line: bytes) -> Row | None:
     return {name: value for name, value in row.items() if name not in DROPPED}
 
 
-def numeric_keys(history: History) -> list[str]:
-    """Return the keys that a chart can show; parts of a mapping as `rewards.NAME`."""
-    keys: dict[str, None] = {}
-    for row in (history.last_step, history.steps[min(history.steps)]) if history.steps else ():
-        for name, value in row.items():
-            if isinstance(value, Mapping):
-                keys.update((f"{name}.{part}", None) for part, inner in value.items() if _is_number(inner))
-            elif _is_number(value):
-                keys[name] = None
-    return sorted(key for key in keys if key not in ("step", "time"))
-
-
 def columns(
-    history: History, keys: Sequence[str], *, points: int = MOST_POINTS
+    history: History, keys: Sequence[str], *, points: int | None = MOST_POINTS
 ) -> dict[str, list[float | None]]:
-    """Return `step` and the values of each key, at most about `points` of each.
+    """Return `step` and the values of each key, at most about `points` of each; None: all.
 
     Of a longer run each key keeps the steps at which it is lowest and highest in equal ranges of steps, so
     that no peak is lost: all keys share the steps of all of them.
     """
     steps = sorted(history.steps)
     values = {key: [_value(history.steps[step], key) for step in steps] for key in keys}
-    if len(steps) > points:
+    if points is not None and len(steps) > points:
         kept = _extremes(list(values.values()), len(steps), max(1, points // (2 * max(1, len(keys)))))
         steps = [steps[index] for index in kept]
         values = {key: [column[index] for index in kept] for key, column in values.items()}
@@ -93,8 +120,14 @@ def _value(row: Row, key: str) -> float | None:
     value = row.get(name)
     if part:
         value = value.get(part) if isinstance(value, Mapping) else None
-    return float(value) if _is_number(value) and math.isfinite(value) else None
+    return float(value) if _is_number(value) else None
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value is a finite number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

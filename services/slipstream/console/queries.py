@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, Final, get_type_hints
 
 from slipstream.console.tokens import finite
-from slipstream.samples.reader import MOST_ROWS, Filter, SampleReader
+from slipstream.samples.reader import Filter
 
 TRUE: Final = "1"
 MOST_DOWNLOADED: Final = 100_000
@@ -47,17 +47,6 @@ def whole_number(query: Mapping[str, str], name: str, default: int) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"{name}: got {text!r}, needs a whole number") from None
-
-
-def summaries(
-    reader: SampleReader, where: Filter, *, order: str, descending: bool
-) -> Iterator[dict[str, Any]]:
-    """Yield the columns without tokens of all completions that a filter selects, up to MOST_DOWNLOADED."""
-    for start in range(0, MOST_DOWNLOADED, MOST_ROWS):
-        page = reader.completions(where, order=order, descending=descending, start=start, count=MOST_ROWS)
-        yield from (dict(row) for row in page.rows)
-        if start + MOST_ROWS >= page.total:
-            return
 
 
 def as_csv(rows: Iterator[Mapping[str, Any]]) -> Iterator[str]:

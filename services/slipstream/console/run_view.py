@@ -1,19 +1,24 @@
 """What the console knows of one run directory."""
 
+import asyncio
 import json
+import os
 import time
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from slipstream.cli.errors import CommandError
 from slipstream.cli.launch.alarms import find_alarms
 from slipstream.cli.launch.history import History, number
 from slipstream.cli.launch.run_directory import LOCK, RunDirectory, is_running
-from slipstream.config import ConfigError, RunConfig, load_config
-from slipstream.console.catalogue import CONFIG, METRICS, STAGES
+from slipstream.cli.launch.running import find_running
+from slipstream.cli.launch.stages import DONE as STAGE_DONE
+from slipstream.cli.launch.stored_run import with_rows
+from slipstream.config import ConfigError, RpcConfig, RunConfig, load_config
+from slipstream.console.catalogue import METRICS, STAGES
 from slipstream.console.live import LiveState
-from slipstream.console.metric_rows import MetricRows, numeric_keys
+from slipstream.console.metric_rows import MetricRows
 from slipstream.console.tokens import finite
 from slipstream.samples.reader import SampleReader
 from slipstream.samples.timeline.reader import TimelineReader
@@ -43,53 +48,83 @@ SHOWN_KEYS: Final = (
 class RunView:
     """One run. Its parts are read when they are first asked for, and may be missing.
 
-    `pod`: in a release, the configuration of the console's own pod, with the addresses of the run's services.
+    A run with stages has the rows and the configuration of its newest stage. `pod`: in a release, the
+    configuration of the console's own pod, with the addresses of the run's services.
     """
 
     def __init__(self, name: str, path: Path, pod: RunConfig | None = None) -> None:
         self.name = name
         self.path = path
         self.pod = pod
+        self._folder = path.stat().st_ino
         self._rows = MetricRows(path / METRICS)
+        self._read: tuple[os.stat_result | None, RunConfig | None] = (None, None)
+        self._samples: dict[Path, SampleReader] = {}
+        self._timelines: dict[Path, TimelineReader] = {}
         self._live: LiveState | None = None
-        self._samples: SampleReader | None = None
+        self._asking = asyncio.Lock()
 
-    @cached_property
-    def config(self) -> RunConfig | None:
-        """The configuration; None if it is missing, or of a release that wrote it differently."""
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the directory is another one than when the view was made."""
         try:
-            return load_config([self.path / CONFIG], [])
-        except (ConfigError, OSError):
+            return self.path.stat().st_ino != self._folder
+        except OSError:
+            return True
+
+    @property
+    def config(self) -> RunConfig | None:
+        """The configuration; that of the pod if there is no file, None if this release cannot read it."""
+        file = with_rows(self.path).config
+        try:
+            changed = file.stat()
+            if self._read[0] is None or changed.st_mtime_ns != self._read[0].st_mtime_ns:
+                self._read = (changed, None)
+                self._read = (changed, load_config([file], []))
+        except FileNotFoundError:
+            return self.pod
+        except (ConfigError, OSError, ValueError):
             return None
+        return self._read[1]
 
     @property
     def history(self) -> History:
         """The rows of the run so far. Errors: OSError."""
+        file = with_rows(self.path).metrics
+        if file != self._rows.path:
+            self._rows = MetricRows(file)
         return self._rows.refresh()
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that a chart can show."""
+        return self._rows.numeric_keys()
 
     @property
     def samples(self) -> SampleReader:
         """The stored completions. Errors: NoSamples."""
-        if self._samples is None:
-            self._samples = SampleReader(self.path)
-        return self._samples
+        folder = with_rows(self.path).path
+        if folder not in self._samples:
+            self._samples[folder] = SampleReader(folder)
+        return self._samples[folder]
 
-    @cached_property
+    @property
     def timeline(self) -> TimelineReader:
         """The spans of the processes; none for a run of an older release."""
-        return TimelineReader(self.path)
+        folder = with_rows(self.path).path
+        return self._timelines.setdefault(folder, TimelineReader(folder))
 
     async def live(self) -> Json | None:
         """Return what replay says of the run; None if it has ended or replay does not answer."""
-        address = self._replay_address()
-        if address is None:
+        where = await asyncio.to_thread(self._replay)
+        if where is None:
             return None
-        if self._live is None or self._live.address != address:
-            if self._live is not None:
-                await self._live.close()
-            rpc = (self.pod or self.config or RunConfig()).rpc
-            self._live = LiveState(address, rpc, self.path / "pods")
-        return await self._live.read()
+        async with self._asking:
+            address, rpc, pods = where
+            if self._live is None or self._live.address != address:
+                await self.close()
+                self._live = LiveState(address, rpc, pods)
+            return await self._live.read()
 
     async def close(self) -> None:
         """Close the connection to replay."""
@@ -101,6 +136,7 @@ class RunView:
         history = self.history
         config, last = self.config, history.last_step
         alarms = find_alarms(history, config=config, now=time.time() if self._launcher_runs() else None)
+        stages = sorted(path.name for path in (self.path / STAGES).glob("*") if path.is_dir())
         steps = config.learner.steps if config else None
         state, words = self._state(history, steps)
         overview: Json = finite(
@@ -116,11 +152,12 @@ class RunView:
                 "updated": last.get("time"),
                 "config": _config(config),
                 "evaluations": [history.evaluations[step] for step in sorted(history.evaluations)],
-                "keys": numeric_keys(history),
+                "keys": self.keys,
                 "alarms": [asdict(alarm) for alarm in alarms],
                 "unreadable": self._rows.unreadable,
                 "summary": self._summary(),
-                "stages": sorted(path.name for path in (self.path / STAGES).glob("*") if path.is_dir()),
+                "stages": stages,
+                "rows": history.rows,
             }
         )
         return overview
@@ -128,13 +165,25 @@ class RunView:
     def _state(self, history: History, steps: int | None) -> tuple[str, str]:
         """Return `running`, `starting`, `finished` or `stopped`, and the same in words."""
         launcher = self._launcher_runs()
-        if history.finished is not None and (steps is None or history.finished >= steps):
-            return "finished", f"finished all {history.finished:,} steps"
+        stage = with_rows(self.path).path
+        of_stage = f"stage {stage.name}: " if stage != self.path else ""
+        if self._is_done(history, steps):
+            return "finished", f"finished all {history.finished:,} steps" if history.finished else "finished"
         if launcher or (launcher is None and self._is_fresh(history)):
-            return ("running", "training") if history.steps else ("starting", "starting: no step is done yet")
+            trains = ("running", f"{of_stage}training")
+            return trains if history.steps else ("starting", f"{of_stage}starting: no step is done yet")
         if not history.steps:
-            return "stopped", "stopped before its first step; its logs say why"
-        return "stopped", f"stopped at step {max(history.steps):,}; `slipstream run … --resume` continues it"
+            return "stopped", f"{of_stage}stopped before its first step; its logs say why"
+        words = f"{of_stage}stopped at step {max(history.steps):,}"
+        return "stopped", words if self.pod else f"{words}; `slipstream run … --resume` continues it"
+
+    def _is_done(self, history: History, steps: int | None) -> bool:
+        """Return whether a run, a stage, or a run with stages has come to its end."""
+        if (self.path / STAGE_DONE).exists():
+            return True
+        if (self.path / STAGES).is_dir():
+            return bool(self._summary()) and not self._launcher_runs()
+        return history.finished is not None and (steps is None or history.finished >= steps)
 
     def _launcher_runs(self) -> bool | None:
         """Return whether `slipstream run` holds the lock of the directory; None if there is no lock."""
@@ -144,22 +193,23 @@ class RunView:
     def _is_fresh(self, history: History) -> bool:
         return time.time() - number(history.last_step, "time") < QUIET_SECONDS
 
-    def _replay_address(self) -> str | None:
-        """Return the address of replay: of the release, or of the run on this machine."""
+    def _replay(self) -> tuple[str, RpcConfig, Path] | None:
+        """Return the address of replay, how to call it, and the ready files of the run's pods; None if it
+        does not go on."""
         if self.pod is not None:
-            return self.pod.replay.address
+            return self.pod.replay.address, self.pod.rpc, self.path / "pods"
         if not self._launcher_runs():
             return None
         try:
-            ready = json.loads((self.path / "pods" / "replay.json").read_text(encoding="utf-8"))
-            return str(ready["address"]) or None
-        except (OSError, ValueError, KeyError):
+            running = find_running(self.path)
+            return running.replay_address, running.rpc, running.directory.path / "pods"
+        except (CommandError, OSError, ValueError, TypeError):
             return None
 
     def _summary(self) -> Json | None:
         try:
             summary = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return summary if isinstance(summary, dict) else None
 

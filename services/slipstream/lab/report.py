@@ -42,6 +42,8 @@ class Options:
     """None: if a small enough checkpoint was made before the step."""
     seconds: float = 120.0
     device: Any = "cpu"
+    config: Sequence[str] = ()
+    """Files of the configuration; none: that of the run directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ def compare(run_dir: Path, options: Options) -> Comparison:
     """Try the losses on the batch of a step, and on the weights of a checkpoint. Errors: FAILURES."""
     reader = SampleReader(run_dir)
     batch = read_batch(reader, run_dir, options.step)
-    config = load_config([run_dir / "config.yaml"], [])
+    config = load_config([Path(file) for file in options.config] or [run_dir / "config.yaml"], [])
     torch.set_num_threads(config.learner.threads)
     check_functions(options.objectives)
     trials, refused = try_losses(config, batch, options)

@@ -3,7 +3,10 @@
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,11 +20,15 @@ from slipstream.samples.table import SCHEMA
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
-ATTEMPTS: Final = 5
+ATTEMPTS: Final = 20
 """How often a query begins again because the run has changed the parts that it was reading."""
 ROWS_OF_A_BATCH: Final = 1024
+QUERY_SECONDS: Final = 60.0
+MOST_THREADS: Final = 4
 MEMORY: Final = "1GiB"
 """Most memory of all queries at a time; a larger sort goes on in files of the temporary directory."""
+PAUSE_SECONDS: Final = 0.005
+"""Pause before the second attempt; it grows by as much with each further one."""
 PLACE: Final = ("filename", "file_row_number")
 """Columns of the table `samples` besides those of SCHEMA: file of a row, and its number there."""
 
@@ -42,19 +49,6 @@ class SampleDatabase:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        spilled = Path(tempfile.gettempdir()) / f"slipstream-samples-{os.getpid()}"
-        # DuckDB reads Parquet by itself: it shall download nothing
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "autoinstall_known_extensions": "false",
-            "memory_limit": MEMORY,
-            "parquet_metadata_cache": "true",
-            "temp_directory": str(spilled),
-            "threads": str(usable_cores()),
-        }
-        self._connection = duckdb.connect(config=config)
-        self._connection.register("nothing", SCHEMA.empty_table())
-        self._connection.execute("create table empty as from nothing")
-        self._lock = threading.Lock()
 
     def read(
         self, reading: Callable[[Sequence[str]], T], *, first: int | None = None, last: int | None = None
@@ -63,7 +57,8 @@ class SampleDatabase:
 
         `reading` is called again when the run has merged or removed the files meanwhile. Errors: NoSamples.
         """
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
+            time.sleep(attempt * PAUSE_SECONDS)
             files = [str(part.path) for part in stored_parts(self._folder) if part.has_any(first, last)]
             try:
                 return reading(files)
@@ -79,6 +74,14 @@ class SampleDatabase:
     def rows(self, files: Sequence[str], sql: str, values: Mapping[str, Any]) -> list[Row]:
         """Return the rows of a query over the table `samples`. `sql` continues a list of `with`."""
         return self._rows(*_over_files(files, sql, values))
+
+    def batches(self, files: Sequence[str], sql: str, values: Mapping[str, Any]) -> Iterator[list[Row]]:
+        """Answer a query, and yield its rows some at a time; the answer is complete before the first."""
+        with self._cursor() as cursor:
+            cursor.execute(*_over_files(files, sql, values))
+            names = [column[0] for column in cursor.description or ()]
+            while rows := cursor.fetchmany(ROWS_OF_A_BATCH):
+                yield [dict(zip(names, row, strict=True)) for row in rows]
 
     def write_parquet(self, files: Sequence[str], sql: str, values: Mapping[str, Any], target: Path) -> None:
         """Write the rows of a query over the table `samples` to a file. Errors: OSError."""
@@ -109,9 +112,41 @@ class SampleDatabase:
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        with self._lock:
-            return self._connection.cursor()
+    @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Give a cursor whose query ends after QUERY_SECONDS. Errors: NoSamples."""
+        with _LOCK:
+            cursor = _database().cursor()
+        timer = threading.Timer(QUERY_SECONDS, cursor.interrupt)
+        timer.start()
+        try:
+            with cursor:
+                yield cursor
+        except duckdb.InterruptException as error:
+            raise NoSamples(f"{self._folder}: the query took more than {QUERY_SECONDS:g} s") from error
+        finally:
+            timer.cancel()
+
+
+_LOCK: Final = threading.Lock()
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """Return the database of this process: all queries share its threads and its bound of memory."""
+    spilled = Path(tempfile.gettempdir()) / f"slipstream-samples-{os.getpid()}"
+    # DuckDB reads Parquet by itself: it shall download nothing
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "autoinstall_known_extensions": "false",
+        "memory_limit": MEMORY,
+        "parquet_metadata_cache": "true",
+        "temp_directory": str(spilled),
+        "threads": str(min(usable_cores(), MOST_THREADS)),
+    }
+    connection = duckdb.connect(config=config)
+    connection.register("nothing", SCHEMA.empty_table())
+    connection.execute("create table empty as from nothing")
+    return connection
 
 
 def _over_files(files: Sequence[str], sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -5,8 +5,9 @@ filter selects, and returns the places of the rows of the page: file, and number
 all other columns of these rows alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -125,8 +126,7 @@ class SampleReader:
 
         Errors: ValueError for an unknown order, or a start or count out of bounds.
         """
-        if order not in ORDERS:
-            raise ValueError(f"order: got {order!r}, needs one of {', '.join(ORDERS)}")
+        _check_order(order)
         if not 0 <= count <= MOST_ROWS or start < 0:
             raise ValueError(
                 f"got start {start} and count {count}, needs start >= 0 and count up to {MOST_ROWS}"
@@ -137,6 +137,25 @@ class SampleReader:
             places = self._database.rows(files, sql, values)
             named = [row for row in places if row["filename"] is not None]
             return Page(total=places[0]["total"], rows=self._at(named, SUMMARIES))
+
+        return self._database.read(reading, first=where.first_step, last=where.last_step)
+
+    def stream(self, where: Filter, *, order: str, descending: bool, most: int) -> Iterator[Row]:
+        """Return the columns of SUMMARIES of the completions that a filter selects, the first `most` of them.
+
+        They are those of one moment, also while the run goes on. Errors: NoSamples, ValueError.
+        """
+        _check_order(order)
+        condition, values = where.conditions
+        sql = (
+            f"select {quoted(SUMMARIES)} from samples where {condition} "
+            f"order by {_sorting(_by(order), descending=descending)} limit {most}"
+        )
+
+        def reading(files: Sequence[str]) -> Iterator[Row]:
+            batches = self._database.batches(files, sql, values)
+            first = next(batches, [])
+            return chain(first, chain.from_iterable(batches))
 
         return self._database.read(reading, first=where.first_step, last=where.last_step)
 
@@ -220,9 +239,9 @@ def _page_sql(
     A page without completions has one row, whose place is null.
     """
     condition, values = where.conditions
-    by = "clipped_low + clipped_high" if order == "clipped" else order
+    by = _by(order)
     names = quoted((*PLACE, *IDENTITY, "dispatch_index"))
-    sorting = f'sorted {"desc" if descending else "asc"} nulls last, step, dispatch_index, "group", member'
+    sorting = _sorting("sorted", descending=descending)
     return (
         f", selected as materialized (select {names}, {by} as sorted from samples where {condition}), "
         f"page as (select * from selected order by {sorting} limit {count} offset {start}) "
@@ -230,6 +249,19 @@ def _page_sql(
         f"order by {sorting}",
         values,
     )
+
+
+def _check_order(order: str) -> None:
+    if order not in ORDERS:
+        raise ValueError(f"order: got {order!r}, needs one of {', '.join(ORDERS)}")
+
+
+def _by(order: str) -> str:
+    return "clipped_low + clipped_high" if order == "clipped" else order
+
+
+def _sorting(by: str, *, descending: bool) -> str:
+    return f'{by} {"desc" if descending else "asc"} nulls last, step, dispatch_index, "group", member'
 
 
 def _place(row: Row) -> tuple[str, int]:

@@ -1,6 +1,6 @@
 /** The loss lab: the batch of a step under every loss of the catalogue. */
 
-import { get, link } from "../api.js";
+import { get, link, post } from "../api.js";
 import { Chart } from "../charts.js";
 import { shade } from "../colours.js";
 import { figure, h, percent, seen, table } from "../dom.js";
@@ -38,6 +38,7 @@ class LabPage {
 
   async fill() {
     try {
+      await post("lab", { run: this.run, step: this.step });
       while (this.open) {
         const { done, report } = await get("lab", { run: this.run, step: this.step });
         if (done) return this.show(report);

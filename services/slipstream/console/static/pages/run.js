@@ -46,12 +46,12 @@ class RunPage {
     this.control = h("div", {});
     this.downloads = h("p", { class: "dim" }, "Metrics: ", file("metrics.csv", run, "CSV"), " · ", file("metrics.jsonl", run, "JSON lines"));
     this.nodes = [this.head, this.control, this.alarms, this.circle, h("h2", {}, "Curves"), this.grid, h("p", { class: "row" }, this.choice), this.downloads, this.workers, this.ledger];
-    this.steps = -1;
+    this.rows = -1;
   }
 
   async update() {
     const state = await get("run", { run: this.run });
-    if (state.step !== this.steps || state.evaluations.length !== this.evaluations) await this.updateCharts(state);
+    if (state.rows !== this.rows) await this.updateCharts(state);
     this.head.replaceChildren(...head(state, this.run));
     this.alarms.replaceChildren(...(state.alarms ?? []).map(alarm));
     this.circle.replaceChildren(...circle(state));
@@ -73,8 +73,7 @@ class RunPage {
     for (const chart of [...this.charts, ...this.more]) chart.show(chart.series.some(({ key }) => key === "held_out") ? merged : columns);
     const shown = new Set([...this.charts, ...this.more].flatMap((chart) => chart.series.map(({ key }) => key)));
     this.choice.replaceChildren(h("option", { value: "" }, "Add a chart …"), ...state.keys.filter((key) => !shown.has(key)).map((key) => h("option", {}, key)));
-    this.steps = state.step;
-    this.evaluations = state.evaluations.length;
+    this.rows = state.rows;
   }
 
   addRewards(keys) {
@@ -89,7 +88,7 @@ class RunPage {
     const chart = new Chart({ title: key, series: [{ key, label: key }] });
     this.more.push(chart);
     this.grid.append(chart.node);
-    this.steps = -1;
+    this.rows = -1;
     await this.update();
   }
 

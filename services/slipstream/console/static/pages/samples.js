@@ -4,6 +4,7 @@ import { get, link } from "../api.js";
 import { figure, h, seen, table } from "../dom.js";
 
 const COUNT = 50;
+const MOST_DOWNLOADED = 100000;
 const SHOWN_CHARACTERS = 120;
 const TEXTS = [["group", "group"], ["source", "source"], ["text", "text contains"]];
 const NUMBERS = [["first_step", "from step"], ["last_step", "to step"], ["least_reward", "reward from", "any"], ["largest_reward", "to", "any"], ["least_staleness", "age from"]];
@@ -13,11 +14,12 @@ const ORDERS = ["step", "reward", "tokens", "staleness", "largest_ratio", "advan
 
 export async function open(query) {
   const start = Number(query.start ?? 0);
-  const page = await get("samples", { descending: query.order || query.first_step ? "" : "1", ...query, start, count: COUNT });
+  const shown = { descending: query.order || query.first_step ? "" : "1", ...query };
+  const page = await get("samples", { ...shown, start, count: COUNT });
   const body = h("div", { id: "samples" });
   const listed = page.rows.map((row) => [row, link("completion", { run: query.run, step: row.step, group: row.group, member: row.member })]);
   body.append(
-    h("p", { class: "row" }, h("strong", { id: "total" }, `${figure(page.total)} completions`), pager(query, start, page.total), downloads(query)),
+    h("p", { class: "row" }, h("strong", { id: "total" }, `${figure(page.total)} completions`), pager(query, start, page.total), downloads(shown, page.total)),
     table(columns(query), listed, "Completions"),
   );
   return { nodes: [h("h1", {}, "Samples"), filters(query), body] };
@@ -74,8 +76,9 @@ function pager(query, start, total) {
     to(start + COUNT < total ? start + COUNT : null, "later →"));
 }
 
-function downloads(query) {
+function downloads(query, total) {
   const { start, ...kept } = query;
   const of = (kind) => `/api/samples.${kind}?${new URLSearchParams(kept)}`;
-  return h("span", { class: "dim" }, "Download: ", ["csv", "jsonl", "parquet"].map((kind) => [h("a", { href: of(kind), download: "" }, kind.toUpperCase()), " "]));
+  const first = total > MOST_DOWNLOADED ? `the first ${figure(MOST_DOWNLOADED)} ` : "";
+  return h("span", { class: "dim" }, `Download ${first}as `, ["csv", "jsonl", "parquet"].map((kind) => [h("a", { href: of(kind), download: "" }, kind.toUpperCase()), " "]));
 }
