@@ -43,19 +43,27 @@ def machine(node: Path) -> Iterator[Machine]:
         yield made
 
 
-def get(machine: Machine, path: str, token: str = TOKEN, host: str = "localhost:8080") -> tuple[int, Any]:
-    """Return status and JSON (or text) of a GET at the console."""
+def get(
+    machine: Machine,
+    path: str,
+    token: str = TOKEN,
+    host: str = "localhost:8080",
+    body: str | None = None,
+) -> tuple[int, Any]:
+    """Return status and JSON (or text) of a GET at the console, or of a POST with a body."""
     (pod,) = machine.of_component("console")
     with inside_network(machine.network.node):
         connection = http.client.HTTPConnection(pod.facts.pod_ip, 8080, timeout=CALL_SECONDS)
-        connection.request("GET", path, headers={"host": host, "authorization": f"Bearer {token}"})
+        headers = {"host": host, "authorization": f"Bearer {token}", "x-slipstream": "test"}
+        headers |= {"content-type": "application/json"} if body else {}
+        connection.request("POST" if body else "GET", path, body, headers)
         response = connection.getresponse()
-        body = response.read().decode()
+        text = response.read().decode()
         connection.close()
     try:
-        return response.status, json.loads(body)
+        return response.status, json.loads(text)
     except ValueError:
-        return response.status, body
+        return response.status, text
 
 
 def test_the_console_is_ready_before_the_run_has_a_directory(machine: Machine) -> None:
@@ -84,6 +92,7 @@ def test_stored_completions_are_read_and_compared_in_a_pod_that_can_write_to_tmp
     make_run(node / "claims" / f"{FULLNAME}-checkpoints" / "runs" / "stored")
     status, samples = get(machine, "/api/samples?run=stored")
     assert (status, samples["total"] > 0) == (200, True)
+    assert get(machine, "/api/lab", body='{"run": "stored", "step": 1}')[0] == 200
     eventually(lambda: get(machine, "/api/lab?run=stored&step=1")[1].get("done", True), "comparison")
     status, lab = get(machine, "/api/lab?run=stored&step=1")
     assert (status, bool(lab["report"])) == (200, True), lab
