@@ -284,7 +284,7 @@ FIGURES = (
         measures=(f"{CODE}/samples", f"{LEARNER}/training"),
         bounds=(
             Bound(ratio="time of a step that stores / of one that does not", most=1.04),
-            Bound(ratio="seconds of the slowest filter", most=2),
+            Bound(ratio="seconds until a new process has the first page", most=4),
         ),
     ),
     Figure(
@@ -296,13 +296,6 @@ FIGURES = (
             Bound(ratio="seconds until the run page shows its numbers", most=4),
             Bound(ratio="seconds of the slowest filter", most=2),
         ),
-    ),
-    Figure(
-        name="lab",
-        command=("lab",),
-        quick=None,
-        measures=(f"{CODE}/lab", ALGORITHMS),
-        bounds=(Bound(ratio="seconds, / 60", most=2),),
     ),
     Figure(
         name="clip_fractions",
