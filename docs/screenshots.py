@@ -1,7 +1,6 @@
 """Takes the pictures of docs/console.md from a run: python docs/screenshots.py [RUN_DIR]; needs Chromium.
 
-Each page is taken in the light and in the dark theme. The completion is that with the largest ratio of the
-run, and the loss lab compares the step in the middle of it.
+Each page is taken in the light and in the dark theme. The completion is the longest one of the run, and the loss lab compares the step in the middle of it.
 """
 
 import shutil

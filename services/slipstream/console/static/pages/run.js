@@ -54,6 +54,7 @@ class RunPage {
     if (state.rows !== this.rows) await this.updateCharts(state);
     this.head.replaceChildren(...head(state, this.run));
     this.alarms.replaceChildren(...(state.alarms ?? []).map(alarm));
+    this.circle.hidden = !state.live && ["finished", "stopped"].includes(state.state);
     this.circle.replaceChildren(...circle(state));
     this.workers.replaceChildren(...workers(state.live));
     this.ledger.replaceChildren(...ledger(state.live?.ledger ?? state.summary?.ledger));
