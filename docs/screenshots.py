@@ -1,7 +1,7 @@
 """Takes the pictures of docs/console.md from a run: python docs/screenshots.py [RUN_DIR]; needs Chromium.
 
-Each page is taken in the light and in the dark theme. The completion is the longest one of the run, and the
-loss lab compares the step in the middle of it.
+Each page is taken in the light and in the dark theme. The completion is the longest one after the first quarter of
+the run, and the loss lab compares the step in the middle of it.
 """
 
 import shutil
@@ -50,7 +50,9 @@ def places(run_dir: Path) -> dict[str, str]:
     """Return the address of each page behind the `#/`."""
     reader = SampleReader(run_dir)
     steps = [row["step"] for row in reader.steps() if row["trained"]]
-    (row,) = reader.completions(Filter(state="trained"), order="tokens", descending=True, count=1).rows
+    (row,) = reader.completions(
+        Filter(state="trained", first_step=steps[len(steps) // 4]), order="tokens", descending=True, count=1
+    ).rows
     name = f"step={row['step']}&group={row['group']}&member={row['member']}"
     return {
         "run": "run",
