@@ -1,7 +1,7 @@
 """Takes the pictures of docs/console.md from a run: python docs/screenshots.py [RUN_DIR]; needs Chromium.
 
-Each page is taken in the light and in the dark theme. The completion is the longest one after the first quarter of
-the run, and the loss lab compares the step in the middle of it.
+Each page is taken in the light and in the dark theme. The completion is the longest one after the first
+quarter of the run, and the loss lab compares the step in the middle of it.
 """
 
 import shutil
