@@ -278,26 +278,6 @@ FIGURES = (
         bounds=(Bound(ratio="most waits of the host in a call", most=5, quick_most=5),),
     ),
     Figure(
-        name="samples",
-        command=("samples",),
-        quick=None,
-        measures=(f"{CODE}/samples", f"{LEARNER}/training"),
-        bounds=(
-            Bound(ratio="time of a step that stores / of one that does not", most=1.04),
-            Bound(ratio="seconds until a new process has the first page", most=4),
-        ),
-    ),
-    Figure(
-        name="console",
-        command=("console",),
-        quick=None,
-        measures=(f"{CODE}/console", f"{CODE}/samples"),
-        bounds=(
-            Bound(ratio="seconds until the run page shows its numbers", most=4),
-            Bound(ratio="seconds of the slowest filter", most=2),
-        ),
-    ),
-    Figure(
         name="clip_fractions",
         command=("clip_fractions",),
         quick=None,
