@@ -238,6 +238,29 @@ def test_requests_at_the_same_time_share_a_checkpoint_that_outlives_them() -> No
     asyncio.run(run())
 
 
+def test_requests_are_refused_after_training_and_one_that_is_served_is_waited_for() -> None:
+    async def run() -> None:
+        go, requests = asyncio.Event(), SaveRequests(silent_log())
+
+        async def save() -> int:
+            await go.wait()
+            return 7
+
+        requests.serve(save)
+        served = asyncio.create_task(requests.save())
+        await asyncio.sleep(0.01)
+        ending = asyncio.create_task(requests.end())
+        await asyncio.sleep(0.01)
+        assert not ending.done()
+        with pytest.raises(NotSaved, match="training has ended"):
+            await requests.save()
+        go.set()
+        await asyncio.wait_for(ending, 5)
+        assert await served == 7
+
+    asyncio.run(run())
+
+
 def test_a_request_that_cannot_be_written_says_why_and_a_later_one_may_succeed(
     policy: Policy, tmp_path: Path
 ) -> None:
