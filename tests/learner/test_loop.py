@@ -239,6 +239,9 @@ class FakeSamples:
         self.put_in: list[tuple[int, list[str], list[str]]] = []
         self.times: list[StepTimes] = []
 
+    def take_all(self) -> None:
+        pass
+
     def put(
         self,
         step: int,
@@ -294,6 +297,25 @@ def test_a_run_that_is_stopped_leaves_the_filtered_groups_to_the_next_learner(
 
     asyncio.run(run())
     assert [step for step, _, _ in samples.put_in] == [1, 2]
+
+
+def test_filtered_groups_that_an_abandoned_step_took_are_stored_with_the_step_before(
+    policy: Policy, tmp_path: Path
+) -> None:
+    samples = FakeSamples()
+    scene = Scene(policy, tmp_path, "learner.least_step_seconds=30", version=2, samples=samples)
+    scene.replay.filtered = [[FilteredGroup(payload=b"", reason="equal")]]
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("sample 2")
+        await asyncio.sleep(0.1)  # the step has begun, and lasts
+        assert not scene.replay.filtered
+        scene.stop.set()
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(run())
+    assert samples.put_in == [(2, [], ["equal"])]
 
 
 def test_a_step_trains_although_its_filtered_groups_do_not_arrive(policy: Policy, tmp_path: Path) -> None:

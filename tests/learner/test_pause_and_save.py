@@ -14,12 +14,13 @@ from learner.test_loop import Scene, stored_version
 from slipstream.config import RpcConfig
 from slipstream.learner import starvation
 from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.checkpoints.checkpoint import CheckpointWriter
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.save_requests import SaveRequests
 from slipstream.learner.saving import NotSaved
 from slipstream.learner.starvation import StarvationReport, Starved, describe
 from slipstream.parallel import beside
-from slipstream.records import Activity, Admission, Ledger
+from slipstream.records import START, Activity, Admission, Ledger
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.metrics import Metrics
@@ -237,6 +238,29 @@ def test_requests_at_the_same_time_share_a_checkpoint_that_outlives_them() -> No
     asyncio.run(run())
 
 
+def test_requests_are_refused_after_training_and_one_that_is_served_is_waited_for() -> None:
+    async def run() -> None:
+        go, requests = asyncio.Event(), SaveRequests(silent_log())
+
+        async def save() -> int:
+            await go.wait()
+            return 7
+
+        requests.serve(save)
+        served = asyncio.create_task(requests.save())
+        await asyncio.sleep(0.01)
+        ending = asyncio.create_task(requests.end())
+        await asyncio.sleep(0.01)
+        assert not ending.done()
+        with pytest.raises(NotSaved, match="training has ended"):
+            await requests.save()
+        go.set()
+        await asyncio.wait_for(ending, 5)
+        assert await served == 7
+
+    asyncio.run(run())
+
+
 def test_a_request_that_cannot_be_written_says_why_and_a_later_one_may_succeed(
     policy: Policy, tmp_path: Path
 ) -> None:
@@ -252,6 +276,69 @@ def test_a_request_that_cannot_be_written_says_why_and_a_later_one_may_succeed(
 
     play(scene, life)
     assert stored_version(scene) == 1
+
+
+def break_one_publication(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first checkpoint fail with an error that is not one of the disk."""
+    publish = CheckpointWriter._publish
+
+    def broken(writer: CheckpointWriter, version: int) -> Path:
+        monkeypatch.setattr(CheckpointWriter, "_publish", publish)
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(CheckpointWriter, "_publish", broken)
+
+
+def test_a_requested_checkpoint_that_fails_is_written_again_when_the_run_is_stopped(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(policy, tmp_path, batches=1)
+    break_one_publication(monkeypatch)
+
+    async def life(running: "asyncio.Task[None]") -> None:
+        await scene.events.wait_for("announce 1")
+        with pytest.raises(RuntimeError, match="broken"):
+            await scene.loop.save()
+
+    play(scene, life)
+    assert stored_version(scene) == 1
+
+
+def test_a_save_and_a_request_that_share_a_checkpoint_both_learn_why_it_failed(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = Scene(policy, tmp_path).loop._saver
+    break_one_publication(monkeypatch)
+
+    async def run() -> None:
+        saving = asyncio.create_task(saver.save(1, START, None))
+        request = asyncio.create_task(saver.durable_since(1))
+        await asyncio.wait([saving, request])
+        with pytest.raises(RuntimeError, match="broken"):
+            saving.result()
+        with pytest.raises(NotSaved, match="step 1 was not written: RuntimeError: broken; there is none yet"):
+            request.result()
+
+    asyncio.run(run())
+
+
+def test_a_save_that_waits_for_a_request_writes_what_the_request_could_not(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = Scene(policy, tmp_path).loop._saver
+    break_one_publication(monkeypatch)
+
+    async def run() -> None:
+        await saver.begin(1, START, None)
+        request = asyncio.create_task(saver.durable_since(1))
+        saving = asyncio.create_task(saver.save(1, START, None))
+        await asyncio.wait([saving, request])
+        with pytest.raises(RuntimeError, match="broken"):
+            request.result()
+        saving.result()
+        assert saver.durable == 1
+
+    asyncio.run(run())
 
 
 def test_weights_of_a_step_that_failed_are_not_saved(policy: Policy, tmp_path: Path) -> None:

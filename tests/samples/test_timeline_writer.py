@@ -1,16 +1,20 @@
 """Spans are written line by line in a thread; a full or slow disk neither delays nor ends the learner."""
 
 import json
+import pickle
 import resource
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from learner.fakes import said, silent_log
+from samples.made_up import completion, group
+from slipstream.records import StepTimes
 from slipstream.samples.timeline import writer as module
 from slipstream.samples.timeline.reader import TimelineReader
 from slipstream.samples.timeline.writer import Item, Timeline, TimelineFile
@@ -123,6 +127,17 @@ def test_spans_that_a_slow_disk_cannot_take_are_left_out_and_logged_once(
     timeline.close()
     assert 5 <= len(sink.taken) <= 7
     assert said(log).count("spans are left out") == 1
+
+
+def test_a_batch_that_waits_for_a_slow_disk_keeps_no_tokens() -> None:
+    sink = SlowSink()
+    timeline = Timeline({"slow": sink}, silent_log())
+    large = group("g", [completion(Random(1), words="word " * 5000)])
+    timeline.trained(1, [large] * 4, StepTimes(training=1.0, trained=2.0))
+    sink.gate.set()
+    timeline.close()
+    (batch,) = sink.taken
+    assert len(pickle.dumps(batch)) < 2000
 
 
 def test_the_end_waits_for_a_stuck_disk_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

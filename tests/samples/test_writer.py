@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -133,6 +134,44 @@ def test_steps_that_a_slow_disk_cannot_take_are_left_out_and_logged(
     assert taken.count(False) >= 4
     assert len(stored(tmp_path)) == taken.count(True)
     assert "the disk is too slow" in said(log)
+
+
+def test_a_slow_disk_loses_nothing_that_is_put_at_the_end_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, gate = silent_log(), threading.Event()
+    original = module.store_step
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        gate.wait(10)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(module, "store_step", slow)
+    with writing(tmp_path, log=log) as writer:
+        made = [group("g", [completion(Random(1))])]
+        taken = [writer.put(1, made, None), writer.put(2, made, None)]
+        writer.take_all()
+        taken += [writer.put(step, made, None) for step in (3, 4)]
+        taken.append(writer.put_evaluation(4, payloads("e")))
+        gate.set()
+    assert taken == [True] * 5
+    assert [step for step, _ in stored(tmp_path)] == [1, 2, 3, 4]
+    assert {step for step, _ in evaluations(tmp_path)} == {4}
+
+
+def test_the_end_waits_for_a_stuck_disk_within_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.3)
+    log, gate = silent_log(), threading.Event()
+    monkeypatch.setattr(module, "store_step", lambda *_, **__: gate.wait(10))
+    began = time.monotonic()
+    with writing(tmp_path, log=log) as writer:
+        for step in range(1, 4):
+            writer.put(step, [group("g", [completion(Random(1))])], None)
+    assert time.monotonic() - began < 5
+    assert "the last completions are not stored" in said(log)
+    gate.set()
 
 
 def test_a_full_disk_is_logged_and_the_next_steps_are_stored(

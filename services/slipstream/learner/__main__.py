@@ -89,6 +89,7 @@ async def main(pod: Pod) -> None:
             await service.begin(version, loaded.cursor)
             background = (catch_up(publisher, service.fleet, service.weights), lockstep.beat())
             await train(loop, background, pod.stop, stay=config.learner.stay)
+        await service.fleet.saves.end()
         await lockstep.finish()
 
 

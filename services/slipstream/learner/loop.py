@@ -101,6 +101,7 @@ class Loop:
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share
+        self._filtered: list[FilteredGroup] = []  # taken from replay, and not stored yet
         self._weights = SteadyWeights()
         self._settled = True  # False between a step and its ack, when the weights are newer than `version`
         self.version = version
@@ -141,6 +142,7 @@ class Loop:
                 await self._saver.save(self.version, self._cursor, self._unvaried_share)
             raise
         finally:
+            self._store_taken()
             await self._release_prefetched()
         seconds = time.monotonic() - self._clock.started
         await self._saver.save(self.version, self._cursor, self._unvaried_share)
@@ -197,7 +199,7 @@ class Loop:
         async with self._weights.changing():
             try:
                 with self._timeline.during("train", step=self.version + 1):
-                    result, filtered = await both(self._train(groups, stop), self._take_filtered())
+                    result, _ = await both(self._train(groups, stop), self._take_filtered())
             except Abandoned:
                 await self._replay.release(groups)
                 return
@@ -216,6 +218,7 @@ class Loop:
         times = StepTimes(training=sampled + offset, trained=trained + offset)
         self._timeline.trained(self.version, groups, times)
         if self._samples is not None:
+            filtered, self._filtered = self._filtered, []
             self._samples.put(self.version, groups, result.token_values, filtered=filtered, times=times)
         await self._after_step()
 
@@ -303,18 +306,26 @@ class Loop:
         """Store with the last step what was filtered since. A run that goes on later takes it then."""
         if self._samples is None or self.version < self._config.learner.steps:
             return
-        if filtered := await self._take_filtered():
+        await self._take_filtered()
+        self._store_taken()
+
+    def _store_taken(self) -> None:
+        """Store with the last step what a step took from replay that did not end. The run ends."""
+        if self._samples is None:
+            return
+        self._samples.take_all()
+        filtered, self._filtered = self._filtered, []
+        if filtered:
             self._samples.put(self.version, [], None, filtered=filtered)
 
-    async def _take_filtered(self) -> list[FilteredGroup]:
-        """Return the groups that replay has filtered or dropped since; none if it does not answer."""
+    async def _take_filtered(self) -> None:
+        """Take the groups that replay has filtered or dropped since; none if it does not answer."""
         if self._samples is None:
-            return []
+            return
         try:
-            return await self._replay.take_filtered()
+            self._filtered += await self._replay.take_filtered()
         except (SlipstreamError, grpc.aio.AioRpcError) as error:
             self._log.warning("filtered groups are not stored", error=f"{type(error).__name__}: {error}")
-            return []
 
     def _report_step(
         self,

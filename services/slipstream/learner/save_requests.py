@@ -22,6 +22,7 @@ class SaveRequests:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._ended = False
         self._save: Callable[[], Coroutine[Any, Any, int]] | None = None
         self._running: BackgroundTask[int] | None = None
 
@@ -29,8 +30,16 @@ class SaveRequests:
         """Answer requests from now on. `save` writes a checkpoint, and returns its version."""
         self._save = save
 
+    async def end(self) -> None:
+        """Refuse requests from now on, and wait for the one that is served. Its caller gets its failure."""
+        self._ended = True
+        if self._running is not None:
+            await self._running.wait()
+
     async def save(self) -> int:
         """Have a checkpoint written; return its version once it is durable. Errors: NotSaved, RankLost."""
+        if self._ended:
+            raise NotSaved("training has ended, and the learner ends; its last checkpoint stays")
         if self._save is None:
             raise NotSaved(
                 "the learner has no checkpoint to write: it is loading, or it runs a stage that samples "

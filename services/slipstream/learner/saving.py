@@ -82,9 +82,7 @@ class Saver:
     async def begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
         """Begin to write the state at `version` in the background. Errors: RankLost."""
         async with self._turn:
-            if version not in (self.durable, self._begun):
-                await self._settle()
-                await self._begin(version, cursor, unvaried_share)
+            await self._begin_once(version, cursor, unvaried_share)
 
     async def settle(self) -> None:
         """Wait until the current checkpoint is written. Errors: RankLost."""
@@ -92,9 +90,13 @@ class Saver:
             await self._settle()
 
     async def save(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
-        """Write the checkpoint of `version`, and wait for it. Errors: RankLost."""
-        await self.begin(version, cursor, unvaried_share)
-        await self.settle()
+        """Write the checkpoint of `version`, and wait for it.
+
+        Errors: RankLost, and whatever else than a counted OSError keeps the version from being durable.
+        """
+        async with self._turn:
+            await self._begin_once(version, cursor, unvaried_share)
+            await self._settle()
 
     async def durable_since(self, version: int) -> int:
         """Wait for a checkpoint that was begun at `version`; return the newest durable version.
@@ -106,6 +108,12 @@ class Saver:
             stays = "there is none yet" if self.durable is None else f"that of step {self.durable} stays"
             raise NotSaved(f"the checkpoint of step {version} was not written: {self._failure}; {stays}")
         return self.durable
+
+    async def _begin_once(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
+        """Begin the checkpoint of `version`, unless it is durable or being written."""
+        if version not in (self.durable, self._begun):
+            await self._settle()
+            await self._begin(version, cursor, unvaried_share)
 
     async def _begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
         began = time.monotonic()
@@ -131,10 +139,16 @@ class Saver:
         )
 
     async def _settle(self) -> None:
+        """Wait for the checkpoint that is being written. Whatever its end is, the version may be tried again."""
         writing, self._writing = self._writing, None
-        if writing is not None:
-            await writing.settle()
-        self._begun = None
+        try:
+            if writing is not None:
+                await writing.settle()
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._begun = None
 
     async def _finish(self, version: int, began: float) -> None:
         """Wait until the checkpoint that was begun at the moment `began` is durable, and confirm it."""

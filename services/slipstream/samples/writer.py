@@ -33,6 +33,8 @@ MERGED_PARTS: Final = 32
 """Parts of equal age that become one."""
 QUEUED_STEPS: Final = 2
 """Steps that wait for the thread; the completions of a step that finds no room are not stored."""
+CLOSE_SECONDS: Final = 30.0
+"""Longest wait for the thread at the end of the learner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,8 @@ class SampleWriter:
             clean(folder)
             _forget_after(folder, version)
         self._write_index()
-        self._queue: queue.Queue[_Step | None] = queue.Queue(QUEUED_STEPS)
+        self._queue: queue.Queue[_Step | None] = queue.Queue()
+        self._takes_all = False
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
         self._thread.start()
 
@@ -143,25 +146,30 @@ class SampleWriter:
         return self._queued(_Step(step=version, groups=(), values=None, untrained=groups, evaluation=True))
 
     def _queued(self, step: _Step) -> bool:
-        try:
-            self._queue.put_nowait(step)
-        except queue.Full:
+        if self._queue.qsize() >= QUEUED_STEPS and not self._takes_all:
             self._log.warning(
                 "the completions of a step are not stored: the disk is too slow",
                 step=step.step,
                 evaluation=step.evaluation,
             )
             return False
+        self._queue.put(step)
         return True
+
+    def take_all(self) -> None:
+        """Queue everything from now on: the run ends, and `close` waits for a slow disk."""
+        self._takes_all = True
 
     def wait(self) -> None:
         """Wait until everything that was put is written."""
         self._queue.join()
 
     def close(self) -> None:
-        """Write what is queued, and end the thread."""
+        """Write what is queued, for at most CLOSE_SECONDS, and end the thread."""
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            self._log.warning("the last completions are not stored: the disk is too slow")
 
     def _run(self) -> None:
         while (step := self._queue.get()) is not None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slipstream.config import ConfigError
-from slipstream.records import Group, GroupTimes, StepTimes
-from slipstream.samples.timeline.spans import LEARNER, Phase, Span, TrainedBatch, phases_of
+from slipstream.records import GroupTimes, StepTimes
+from slipstream.samples.timeline.spans import LEARNER, Phase, Span, TrainedBatch, TrainedGroup, phases_of
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 QUEUE_SIZE_VARIABLE: Final = "OTEL_BSP_MAX_QUEUE_SIZE"
@@ -63,7 +63,7 @@ class Export:
             made.set_status(self._trace.StatusCode.ERROR)
         made.end(end_time=_nanoseconds(span.end))
 
-    def _add_group(self, step: int, group: Group, step_times: StepTimes) -> None:
+    def _add_group(self, step: int, group: TrainedGroup, step_times: StepTimes) -> None:
         """Add the trace of a group; none without the times of its actor, which is of an older release."""
         times = group.times
         if times is None:
@@ -111,7 +111,7 @@ def open_export(run: str, environment: Mapping[str, str] = os.environ) -> Export
     return Export(environment[name].strip(), provider)
 
 
-def _attributes(step: int, group: Group, times: GroupTimes) -> Attributes:
+def _attributes(step: int, group: TrainedGroup, times: GroupTimes) -> Attributes:
     attributes: dict[str, str | int | Sequence[str]] = {
         "slipstream.step": step,
         "slipstream.group": group.group_id,
@@ -119,10 +119,10 @@ def _attributes(step: int, group: Group, times: GroupTimes) -> Attributes:
         "slipstream.lease_epoch": group.lease_epoch,
         "slipstream.actor": group.worker_id,
         "slipstream.rollouts": [each.rollout for each in times.rollouts],
-        "slipstream.completions": len(group.completions),
+        "slipstream.completions": group.completions,
         "slipstream.tokens": group.tokens,
     }
-    return attributes | ({"slipstream.source": group.prompt.source} if group.prompt.source else {})
+    return attributes | ({"slipstream.source": group.source} if group.source else {})
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -40,11 +40,41 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedGroup:
+    """What a trace has of a group: its names, times and counts, and none of its tokens."""
+
+    group_id: str
+    dispatch_index: int
+    lease_epoch: int
+    worker_id: str
+    source: str
+    times: GroupTimes | None
+    taken: float | None
+    completions: int
+    tokens: int
+
+
+def trained_group(group: Group) -> TrainedGroup:
+    """Return what a trace has of a group."""
+    return TrainedGroup(
+        group_id=group.group_id,
+        dispatch_index=group.dispatch_index,
+        lease_epoch=group.lease_epoch,
+        worker_id=group.worker_id,
+        source=group.prompt.source,
+        times=group.times,
+        taken=group.taken,
+        completions=len(group.completions),
+        tokens=group.tokens,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedBatch:
     """The groups that made a version, and when the learner trained on them."""
 
     step: int
-    groups: Sequence[Group]
+    groups: Sequence[TrainedGroup]
     times: StepTimes
 
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from slipstream.records import Group, StepTimes
 from slipstream.samples.timeline.export import open_export
-from slipstream.samples.timeline.spans import FILE, LEARNER, Span, TrainedBatch
+from slipstream.samples.timeline.spans import FILE, LEARNER, Span, TrainedBatch, trained_group
 from slipstream.telemetry.clock import epoch_offset
 from slipstream.telemetry.logs import Log
 
@@ -88,7 +88,7 @@ class Timeline:
 
     def trained(self, step: int, groups: Sequence[Group], times: StepTimes) -> None:
         """Add the groups that a step trained on."""
-        self._put(TrainedBatch(step=step, groups=groups, times=times))
+        self._put(TrainedBatch(step=step, groups=[*map(trained_group, groups)], times=times))
 
     def close(self) -> None:
         """Write what is queued, for at most CLOSE_SECONDS."""
