@@ -6,7 +6,7 @@ import pytest
 from cli.runs import START, a_config, a_step, an_evaluation
 from slipstream.cli.launch.alarms import Alarm, find_alarms, time_shares
 from slipstream.cli.launch.history import History
-from slipstream.records import Ledger, ReplayStats
+from slipstream.records import Admission, Ledger, ReplayStats
 
 STEPS = 20
 NOW = START + 10.0 * STEPS + 5.0
@@ -156,6 +156,24 @@ def test_an_evaluation_ends_the_silence() -> None:
     history = a_history()
     history.add({**an_evaluation(STEPS, 0.5), "time": START + 10.0 * STEPS + 100.0})
     assert find_alarms(history, now=START + 10.0 * STEPS + 125.0) == []
+
+
+@pytest.mark.parametrize("from_history", [True, False])
+def test_a_paused_run_is_not_silent(from_history: bool) -> None:
+    history, later = a_history(), START + 10_000.0
+    pause = Admission(paused=True, seconds=600.0, since=START + 9_400.0, by="anna", reason="new\ndisk")
+    if from_history:
+        history.replay = ReplayStats(ledger=Ledger(), version=1, admission_free=0, kept=0, admission=pause)
+    alarm = only(find_alarms(history, now=later, paused=None if from_history else pause))
+    assert (alarm.name, alarm.severity) == ("paused", "note")
+    assert alarm.words == "paused by anna for 10m 00s: new disk"
+    assert alarm.action == "`slipstream control resume` ends the pause"
+
+
+def test_the_end_of_a_pause_ends_the_silence() -> None:
+    resumed = Admission(seconds=5.0, since=START + 9_995.0)
+    assert find_alarms(a_history(), now=START + 10_000.0, paused=resumed) == []
+    assert only(find_alarms(a_history(), now=START + 10_200.0, paused=resumed)).name == "silent"
 
 
 def test_errors_come_first() -> None:

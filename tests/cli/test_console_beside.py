@@ -18,13 +18,22 @@ from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 
 def beside(
-    path: Path, during: Callable[[list[str], ProcessCleanup], Awaitable[None]], **settings: object
+    path: Path,
+    during: Callable[[list[str], ProcessCleanup], Awaitable[None]],
+    *,
+    folder: str | None = None,
+    **settings: object,
 ) -> list[str]:
-    """Run the console of a run while `during` lasts, and return the lines that the user sees."""
+    """Run the console of a run while `during` lasts, and return the lines that the user sees.
+
+    `folder`: a folder in the directory of the run, such as one that has the name of a file of the console.
+    """
     config: RunConfig = parse_config({"console": settings})
     lines: list[str] = []
     run = RunDirectory(make_run(path, steps=1))
     run.make_folders()
+    if folder is not None:
+        (run.path / folder).mkdir()
 
     async def scenario() -> None:
         with ProcessCleanup() as cleanup:
@@ -74,6 +83,13 @@ def test_without_its_packages_the_remedy_is_told(tmp_path: Path, monkeypatch: py
     assert lines == [
         "no console: no_such_package not installed; pip install '.[console]' in a clone of Slipstream"
     ]
+
+
+@pytest.mark.parametrize("file", ["logs/console.log", "pods/console.json"])
+def test_a_console_that_cannot_start_is_told_and_the_run_goes_on(tmp_path: Path, file: str) -> None:
+    (line,) = beside(tmp_path / "made", told, folder=file)
+    assert line.startswith("no console: ")
+    assert str(tmp_path / "made" / file) in line
 
 
 def test_a_run_without_a_console_starts_none(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ IDENTITY: Final = ("step", "group", "member")
 
 State = Literal["trained", "withheld", "filtered", "dropped", "evaluation"]
 STATES: Final[tuple[State, ...]] = get_args(State)
+SAMPLED: Final = "filter (state <> 'evaluation')"
+"""Completions that were sampled for training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +111,11 @@ class SampleReader:
 
     def steps(self) -> Sequence[Row]:
         """Return for each step its number of completions by state, and the mean reward and staleness of the
-        trained ones."""
+        trained ones. Evaluations count in the column `evaluation` alone."""
         states = ", ".join(f"count(*) filter (state = '{state}') as {state}" for state in STATES)
         return self._rows(
-            f'select step, count(*) as completions, count(distinct "group") as "groups", {states}, '
+            f'select step, count(*) {SAMPLED} as completions, count(distinct "group") {SAMPLED} as "groups", '
+            f"{states}, "
             "avg(reward) filter (state = 'trained') as reward, "
             "avg(staleness) filter (state = 'trained') as staleness "
             "from samples group by step order by step",

@@ -13,8 +13,9 @@ from typing import Literal
 from slipstream.cli.launch.columns import duration
 from slipstream.cli.launch.filtered import ALARM_SHARE, WINDOW_STEPS
 from slipstream.cli.launch.history import PACE_STEPS, History, Row, number
+from slipstream.cli.launch.last_sample import one_line
 from slipstream.config import RunConfig
-from slipstream.records import Ledger
+from slipstream.records import NEVER_PAUSED, Admission, Ledger
 
 Severity = Literal["error", "warning", "note"]
 IDLE_SHARE, OVER_AGE_SHARE, TRUNCATED_SHARE, WITHHELD_SHARE = 0.5, 0.05, 0.5, 0.1
@@ -49,6 +50,7 @@ class Facts:
     config: RunConfig | None
     ledger: Ledger | None
     now: float | None
+    admission: Admission = NEVER_PAUSED
 
     def mean(self, key: str) -> float | None:
         """Return the mean of a key over the newest steps; None if fewer than WINDOW_STEPS have it."""
@@ -62,15 +64,25 @@ def find_alarms(
     config: RunConfig | None = None,
     ledger: Ledger | None = None,
     now: float | None = None,
+    paused: Admission | None = None,
 ) -> list[Alarm]:
     """Return the alarms of a run, errors first.
 
-    `ledger`: the newest one, by default that of `history`. `now`: seconds since 1970, if the run is running.
+    `ledger`, `paused`: the newest ledger and admission, by default those of `history`. `now`: seconds since
+    1970, if the run is running.
     """
-    if ledger is None and history.replay is not None:
-        ledger = history.replay.ledger
+    if history.replay is not None:
+        ledger = history.replay.ledger if ledger is None else ledger
+        paused = history.replay.admission if paused is None else paused
     recent = history.newest(PACE_STEPS)
-    facts = Facts(history=history, recent=recent, config=config, ledger=ledger, now=now)
+    facts = Facts(
+        history=history,
+        recent=recent,
+        config=config,
+        ledger=ledger,
+        now=now,
+        admission=paused or NEVER_PAUSED,
+    )
     alarms = [alarm for check in CHECKS if (alarm := check(facts)) is not None]
     return sorted(alarms, key=lambda alarm: SEVERITIES.index(alarm.severity))
 
@@ -85,9 +97,10 @@ def time_shares(rows: list[Row]) -> dict[str, float]:
 def _silent(facts: Facts) -> Alarm | None:
     """Alarm if the learner has written no row for long, although steps are missing."""
     times = [number(row, "time") for row in facts.recent if number(row, "time")]
-    if facts.now is None or len(times) < 2 or _has_all_steps(facts):
+    if facts.now is None or len(times) < 2 or _has_all_steps(facts) or facts.admission.paused:
         return None
-    last = max([*times, *(number(row, "time") for row in facts.history.evaluations.values())])
+    evaluated = (number(row, "time") for row in facts.history.evaluations.values())
+    last = max([*times, *evaluated, facts.admission.since or 0.0])  # the end of a pause counts
     usual = median(after - before for before, after in pairwise(times))
     silence = facts.now - last
     if silence < max(SILENT_SECONDS, SILENT_STEPS * usual):
@@ -97,6 +110,20 @@ def _silent(facts: Facts) -> Alarm | None:
         severity="error",
         words=f"no step for {duration(silence)}; one takes {duration(usual)}",
         action="logs/learner.log says what the learner waits for; look for pods that do not answer",
+    )
+
+
+def _paused(facts: Facts) -> Alarm | None:
+    admission = facts.admission
+    if not admission.paused:
+        return None
+    by = f" by {one_line(admission.by)}" if admission.by else ""
+    time = "" if admission.seconds is None else f" for {duration(admission.seconds)}"
+    return Alarm(
+        name="paused",
+        severity="note",
+        words=f"paused{by}{time}" + (f": {one_line(admission.reason)}" if admission.reason else ""),
+        action="`slipstream control resume` ends the pause",
     )
 
 
@@ -291,6 +318,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 PHASES = ("wait", "train", "publish")
 CHECKS: tuple[Callable[[Facts], Alarm | None], ...] = (
     _silent,
+    _paused,
     _no_rollout,
     _collapsing,
     _bad_steps,

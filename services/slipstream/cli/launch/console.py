@@ -31,22 +31,33 @@ async def beside(
     missing = [name for name in NEEDED if find_spec(name) is None]
     if config.enabled and missing:
         say(f"no console: {' and '.join(missing)} not installed; {HOW_TO_INSTALL}")
-    if not config.enabled or missing:
+    process = _start(run, config, cleanup, say) if config.enabled and not missing else None
+    if process is None:
         yield
         return
-    ready_file = run.ready_file(CONSOLE)
-    ready_file.unlink(missing_ok=True)
-    environment = {name: value for name, value in cleanup.environment.items() if name != TOKEN_VARIABLE}
-    process = Process(
-        CONSOLE, _command(run.path, config, ready_file), log=run.log(CONSOLE), environment=environment
-    )
-    cleanup.spare(process.pid)
-    telling = asyncio.create_task(_tell(process, ready_file, say))
+    telling = asyncio.create_task(_tell(process, run.ready_file(CONSOLE), say))
     try:
         yield
     finally:
         telling.cancel()
         await stop_processes([process], seconds=STOP_SECONDS)
+
+
+def _start(
+    run: RunDirectory, config: ConsoleConfig, cleanup: ProcessCleanup, say: Callable[[str], None]
+) -> Process | None:
+    """Start the console; None if the system does not let it start."""
+    ready_file = run.ready_file(CONSOLE)
+    command = _command(run.path, config, ready_file)
+    environment = {name: value for name, value in cleanup.environment.items() if name != TOKEN_VARIABLE}
+    try:
+        ready_file.unlink(missing_ok=True)
+        process = Process(CONSOLE, command, log=run.log(CONSOLE), environment=environment)
+    except OSError as error:
+        say(f"no console: {error}")
+        return None
+    cleanup.spare(process.pid)
+    return process
 
 
 def _command(run_dir: Path, config: ConsoleConfig, ready_file: Path) -> tuple[str, ...]:

@@ -190,6 +190,8 @@ def _who_waits(view: View) -> str:
     stats = view.history.replay
     if stats is None:
         return NOTHING
+    if stats.admission.paused:
+        return "paused"
     if stats.ledger.buffered + stats.ledger.in_flight < view.groups_per_step:
         return "the learner waits for groups"
     return "actors wait for the next step" if stats.admission_free <= 0 else "nobody waits"
