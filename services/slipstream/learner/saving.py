@@ -139,7 +139,7 @@ class Saver:
         )
 
     async def _settle(self) -> None:
-        """Wait for the checkpoint that is being written. Whatever its end is, the version may be tried again."""
+        """Wait for the checkpoint that is being written. Whatever its end, the version may be tried again."""
         writing, self._writing = self._writing, None
         try:
             if writing is not None:
