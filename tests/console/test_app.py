@@ -19,6 +19,8 @@ from slipstream.console.app import make_app
 from slipstream.console.catalogue import NoRun, open_catalogue
 from slipstream.console.lab_jobs import MOST_KEPT, Batch, LabBusy, LabJobs
 from slipstream.console.metric_rows import columns
+from slipstream.console.run_view import RunView
+from slipstream.records import Admission
 from slipstream.samples.reader import Filter, SampleReader
 from slipstream.samples.table import SCHEMA
 
@@ -324,3 +326,12 @@ def test_a_download_is_of_one_moment(tmp_path: Path) -> None:
     for part in (folder / "samples").glob("*.parquet"):
         part.unlink()
     assert [row["step"] for row in rows] == [4, 4, 4, 4, 3, 3, 3, 3, 2, 2]
+
+
+def test_a_pause_is_told_in_words(tmp_path: Path) -> None:
+    view = RunView("made", make_run(tmp_path / "made", steps=3))
+    overview = view.overview(Admission(paused=True, by="anna", reason="new disk"))
+    assert [
+        (alarm["severity"], alarm["words"]) for alarm in overview["alarms"] if alarm["name"] == "paused"
+    ] == [("note", "paused by anna: new disk")]
+    assert "paused" not in [alarm["name"] for alarm in view.overview()["alarms"]]

@@ -36,6 +36,7 @@ from slipstream.console.queries import (
 )
 from slipstream.console.run_view import RunView
 from slipstream.console.tokens import finite, packed
+from slipstream.records import Admission
 from slipstream.rpc.control import ControlFailed
 from slipstream.samples.reader import NoSamples, SampleReader
 
@@ -164,8 +165,10 @@ def _add_run(app: FastAPI, runs: Runs) -> None:
     @app.get("/api/run")
     async def run(run: str = "") -> Mapping[str, Any]:
         view = runs.view(run)
-        overview = await run_in_threadpool(view.overview)
-        return {**overview, "read_only": app.state.read_only, "live": finite(await view.live())}
+        live = await view.live()
+        admission = None if live is None else Admission(**live["admission"])
+        overview = await run_in_threadpool(view.overview, admission)
+        return {**overview, "read_only": app.state.read_only, "live": finite(live)}
 
     @app.get("/api/series")
     def series(keys: str, run: str = "", points: int = MOST_POINTS) -> Mapping[str, Any]:

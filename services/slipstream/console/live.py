@@ -82,7 +82,7 @@ class LiveState:
             "announced_version": stats.version,
             "admission_free": stats.admission_free,
             "paused": seen.admission.paused,
-            "paused_by": seen.admission.by,
+            "admission": asdict(seen.admission),
             "kept": stats.kept,
             "workers": [_plain(asdict(worker)) for worker in seen.workers],
             "oldest_lease_seconds": seen.oldest_lease_seconds,

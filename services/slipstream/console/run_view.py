@@ -20,6 +20,7 @@ from slipstream.console.catalogue import METRICS, STAGES
 from slipstream.console.live import LiveState
 from slipstream.console.metric_rows import MetricRows
 from slipstream.console.tokens import finite
+from slipstream.records import Admission
 from slipstream.samples.reader import SampleReader
 from slipstream.samples.timeline.reader import TimelineReader
 
@@ -131,11 +132,12 @@ class RunView:
         if self._live is not None:
             await self._live.close()
 
-    def overview(self) -> Json:
-        """Return the state of the run as its directory tells it."""
+    def overview(self, admission: Admission | None = None) -> Json:
+        """Return the state of the run as its directory tells it. `admission`: of replay, if it answers."""
         history = self.history
         config, last = self.config, history.last_step
-        alarms = find_alarms(history, config=config, now=time.time() if self._launcher_runs() else None)
+        now = time.time() if self._launcher_runs() else None
+        alarms = find_alarms(history, config=config, now=now, paused=admission)
         stages = sorted(path.name for path in (self.path / STAGES).glob("*") if path.is_dir())
         steps = config.learner.steps if config else None
         state, words = self._state(history, steps)
