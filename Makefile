@@ -43,6 +43,7 @@ PROCESSES ?= 2
 test: $(READY)  ## The default tests, with vLLM: a quarter of an hour on two cores. Tests that compare times run alone.
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not ($(MARKED) or alone)"
 	$(BIN)/python -m pytest -m "alone and not ($(MARKED))"
+	$(BIN)/python -m pytest -m browser tests/browser/test_pages.py
 
 TESTS ?= tests
 

@@ -17,7 +17,8 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
-    """Start Chromium, once for each file: Playwright holds the event loop of the thread until its end."""
+    """Start Chromium. Playwright holds the event loop of the thread until its end, and its greenlets disturb
+    `ast.parse` of other tests, so the tests of this folder run in a process of their own."""
     if CHROMIUM is None:
         pytest.skip("this machine has no chromium; docker/setup-browser.sh installs it")
     with playwright.sync_playwright() as driver:

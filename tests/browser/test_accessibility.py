@@ -4,6 +4,7 @@ import pytest
 from browser.pages import Console
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+pytestmark = pytest.mark.browser
 PLACES = (
     "run",
     "samples",
@@ -16,7 +17,6 @@ PLACES = (
 SERIOUS = ("serious", "critical")
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("place", PLACES)
 def test_axe_finds_nothing_serious(console: Console, place: str, theme: str) -> None:

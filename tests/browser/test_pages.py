@@ -12,6 +12,7 @@ from browser.pages import BIDIRECTIONAL, LONG_STEP, Console
 from console.runs import make_run, step_row, write_rows
 from slipstream.samples.reader import Filter, SampleReader
 
+pytestmark = pytest.mark.browser
 STRONGEST, BLUE, ORANGE = 0.5, (37, 99, 235), (234, 88, 12)
 SEEN = re.compile(r"rgba?\((\d+), (\d+), (\d+)(?:, ([\d.]+))?\)")
 
