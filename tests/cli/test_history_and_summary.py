@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from slipstream.cli.launch.history import History, Tail, read_history
 from slipstream.cli.launch.summary import describe, staleness_counts, staleness_mean, summarize
 from slipstream.records import Ledger
@@ -154,3 +155,12 @@ def test_an_empty_run_has_a_summary() -> None:
     summary = summarize(History(), ledger=None, orphans=0, interrupted=True)
 
     assert (summary["steps"], summary["loop_seconds"], summary["learner_idle_fraction"]) == (0, 0, 0.0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "text", None])
+def test_what_is_no_finite_number_counts_as_missing(value: object) -> None:
+    history = History()
+    history.add({"event": "step", "step": 1, "loss": 0.5, "wait_seconds": value})
+    history.add({"event": "step", "step": 2, "loss": value})
+    assert history.column("loss") == [(1, 0.5)]
+    assert history.total("wait_seconds") == 0.0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.errors import UsageError
 from slipstream.cli.subcommand import Subcommands, add_run_dir, add_subcommand
+from slipstream.records.json_values import finite
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,7 +93,7 @@ def _samples(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     if arguments.json:
         for row in rows:
-            print(json.dumps({name: _finite(value) for name, value in row.items()}, ensure_ascii=True))
+            print(json.dumps({name: finite(value) for name, value in row.items()}, ensure_ascii=True))
     elif arguments.member is not None:
         if not rows:
             raise UsageError(
@@ -230,10 +231,3 @@ def _number(value: Any) -> str:
 def shown(text: str) -> str:
     """Return a text that cannot steer a terminal: control and bidirectional characters as escapes."""
     return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
-
-
-def _finite(value: Any) -> Any:
-    """Return a value of a row as JSON holds it: null for a number that is not finite."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return [_finite(each) for each in value] if isinstance(value, list) else value

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from slipstream.cli.launch.alarms import Alarm
     from slipstream.cli.launch.stored_run import StoredRun
     from slipstream.records import Ledger
+from slipstream.records.json_values import finite
 
 LEAST_CELLS, MOST_CELLS = 60, 100
 """Width of the output; it is that of the terminal between these."""
@@ -39,7 +40,8 @@ def _status(arguments: argparse.Namespace) -> int:
     now = time.time() if run.running else None
     alarms = find_alarms(run.history, config=run.config, ledger=ledger, now=now)
     if arguments.json:
-        print(json.dumps({**status_of(run), "alarms": [dataclasses.asdict(alarm) for alarm in alarms]}))
+        status = {**status_of(run), "alarms": [dataclasses.asdict(alarm) for alarm in alarms]}
+        print(json.dumps(finite(status), allow_nan=False))
     else:
         _print(run, alarms)
     return 0

@@ -9,18 +9,14 @@ Origin and of the custom header refuse.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from slipstream.config.addresses import is_loopback
-
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Any, Any, Any], Awaitable[None]]
+from slipstream.verifier.http.access import App, Message, Receive, Send, once
 
 COOKIE: Final = "slipstream_console"
 HEADER: Final = b"x-slipstream"
@@ -108,7 +104,7 @@ class Guard:
         elif method not in ("GET", "HEAD") and HEADER not in headers:
             raise Refused(403, f"a {method} needs the header {HEADER.decode()}")
         elif method == "POST":
-            await self._app(scope, _given(await _body(receive), receive), send)
+            await self._app(scope, once(await _body(receive), receive), send)
         else:
             await self._app(scope, receive, send)
 
@@ -144,16 +140,6 @@ def _netloc(origin: str) -> str | None:
         return urlsplit(origin).netloc
     except ValueError:
         return None
-
-
-def _given(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives a body first, and then the further messages of the connection."""
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def next_message() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return next_message
 
 
 def _cookie(headers: Mapping[bytes, bytes]) -> str:

@@ -35,8 +35,9 @@ from slipstream.console.queries import (
     whole_number,
 )
 from slipstream.console.run_view import RunView
-from slipstream.console.tokens import finite, packed
+from slipstream.console.tokens import packed
 from slipstream.records import Admission
+from slipstream.records.json_values import finite
 from slipstream.rpc.control import ControlFailed
 from slipstream.samples.reader import NoSamples, SampleReader
 

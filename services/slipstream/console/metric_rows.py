@@ -1,15 +1,15 @@
 """The rows of a run's metrics.jsonl in memory, read as they are appended, and their columns for charts."""
 
-import math
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import Final
 
 from pydantic_core import from_json
 
 from slipstream.cli.launch.history import History, Row, Tail
+from slipstream.records.json_values import finite_number
 
 DROPPED: Final = frozenset({"dispatch_indices", "by_staleness"})
 """Parts of a row that are large, and that no page shows."""
@@ -71,8 +71,8 @@ class MetricRows:
 def _numeric(row: Row) -> Iterator[str]:
     for name, value in row.items():
         if isinstance(value, Mapping):
-            yield from (f"{name}.{part}" for part, inner in value.items() if _is_number(inner))
-        elif _is_number(value):
+            yield from (f"{name}.{part}" for part, inner in value.items() if finite_number(inner) is not None)
+        elif finite_number(value) is not None:
             yield name
 
 
@@ -120,14 +120,4 @@ def _value(row: Row, key: str) -> float | None:
     value = row.get(name)
     if part:
         value = value.get(part) if isinstance(value, Mapping) else None
-    return float(value) if _is_number(value) else None
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value is a finite number that a float can hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+    return finite_number(value)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final, get_type_hints
 
-from slipstream.console.tokens import finite
+from slipstream.records.json_values import finite
 from slipstream.samples.reader import Filter
 
 TRUE: Final = "1"

@@ -19,8 +19,8 @@ from slipstream.config import ConfigError, RpcConfig, RunConfig, load_config
 from slipstream.console.catalogue import METRICS, STAGES
 from slipstream.console.live import LiveState
 from slipstream.console.metric_rows import MetricRows
-from slipstream.console.tokens import finite
 from slipstream.records import Admission
+from slipstream.records.json_values import finite
 from slipstream.samples.reader import SampleReader
 from slipstream.samples.timeline.reader import TimelineReader
 

@@ -5,12 +5,12 @@ are stored.
 """
 
 import base64
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from slipstream.records.json_values import finite
 from slipstream.samples.reader import Row
 from slipstream.samples.table import TOKEN_TYPES, TRAINED_TYPES
 
@@ -33,12 +33,3 @@ def _pack(values: Sequence[Any] | None, dtype: str) -> dict[str, str] | None:
         return None
     array = np.array(values, np.dtype(dtype).newbyteorder("<"))
     return {"dtype": dtype, "data": base64.b64encode(array.tobytes()).decode()}
-
-
-def finite(value: Any) -> Any:
-    """Return a value as strict JSON holds it: null for a number that is not finite."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
-    return [finite(each) for each in value] if isinstance(value, list | tuple) else value

@@ -4,8 +4,7 @@ All lists of trials, and both sides of a matrix, are in the order of `trials`. A
 that was not computed, is null.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +17,7 @@ from slipstream.lab.curves import EDGES, gate_curve
 from slipstream.lab.gradients import cosines
 from slipstream.lab.study import Study
 from slipstream.lab.tables import COLUMNS
+from slipstream.records.json_values import finite
 
 
 def as_json(
@@ -44,8 +44,8 @@ def as_json(
         "weights": None if study is None else _study(trials, study),
         "without_weights": without_weights,
     }
-    finite: dict[str, Any] = _finite(report)
-    return finite
+    strict: dict[str, Any] = finite(report)
+    return strict
 
 
 def _trial(batch: Batch, trial: Trial) -> dict[str, Any]:
@@ -84,12 +84,3 @@ def _course(study: Study, index: int) -> dict[str, Any] | None:
         return None if problem is None else {"problem": problem}
     rows = [asdict(moment) for moment in moments]
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else None
-
-
-def _finite(value: Any) -> Any:
-    """Replace each number that is not finite by None, in lists and mappings too."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value

@@ -20,6 +20,7 @@ from slipstream.learner.source_report import (
 from slipstream.learner.training.loss_metrics import DIVERSITY, observe_critic, observe_loss
 from slipstream.learner.training.record import StepResult
 from slipstream.records import Completion, Evaluation, FinishReason, Generated, Group, Segment
+from slipstream.records.json_values import finite
 from slipstream.telemetry.metrics import Metrics
 
 
@@ -164,15 +165,7 @@ class Report:
 
 def _line(row: Mapping[str, Any]) -> str:
     """Return one line of strict JSON; numbers that are not finite become null."""
-    return json.dumps(_finite(row), allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
+    return json.dumps(finite(row), allow_nan=False) + "\n"
 
 
 def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.records import ReplayStats
+from slipstream.records.json_values import finite_number
 
 Row = Mapping[str, Any]
 PACE_STEPS = 20
@@ -124,8 +125,8 @@ class History:
 
     def column(self, key: str) -> list[tuple[int, float]]:
         """Return (step, value) of one key, in order of steps, without steps that lack it."""
-        pairs = ((step, row.get(key)) for step, row in sorted(self.steps.items()))
-        return [(step, float(value)) for step, value in pairs if isinstance(value, int | float)]
+        pairs = ((step, finite_number(row.get(key))) for step, row in sorted(self.steps.items()))
+        return [(step, value) for step, value in pairs if value is not None]
 
     def total(self, key: str) -> float:
         """Return the sum of one key over the steps."""
@@ -150,14 +151,12 @@ def read_history(path: Path) -> History:
 
 
 def number(row: Row, key: str) -> float:
-    """Return a value as a number; 0 if it is missing or no number."""
-    value = row.get(key)
-    return float(value) if isinstance(value, int | float) else 0.0
+    """Return a value as a number; 0 if it is missing or no finite number."""
+    return finite_number(row.get(key)) or 0.0
 
 
 def _accuracy(row: Row) -> float | None:
-    value = row.get("accuracy")
-    return float(value) if isinstance(value, int | float) else None
+    return finite_number(row.get("accuracy"))
 
 
 def _parse(line: bytes) -> Row | None:

@@ -50,7 +50,7 @@ class Guard:
         try:
             self._admit(scope)
             await self._read(receive, body)
-            await self._app(scope, _once(bytes(body), receive), send)
+            await self._app(scope, once(bytes(body), receive), send)
         except _Refused as refused:
             await _refuse(send, refused.status, str(refused))
         except Exception as error:  # the application has sent the status 500
@@ -109,7 +109,7 @@ def _is_this_machine(host: str) -> bool:
         return False
 
 
-def _once(body: bytes, receive: Receive) -> Receive:
+def once(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that gives the body first, and then the further messages of the connection."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
