@@ -278,6 +278,53 @@ FIGURES = (
         bounds=(Bound(ratio="most waits of the host in a call", most=5, quick_most=5),),
     ),
     Figure(
+        name="samples",
+        command=("samples",),
+        quick=None,
+        measures=(f"{CODE}/samples", f"{LEARNER}/training"),
+        bounds=(
+            Bound(ratio="time of a step that stores / of one that does not", most=1.04),
+            Bound(ratio="seconds until a new process has the first page", most=4),
+        ),
+    ),
+    Figure(
+        name="console",
+        command=("console",),
+        quick=None,
+        measures=(f"{CODE}/console", f"{CODE}/samples"),
+        bounds=(
+            Bound(ratio="seconds until the run page shows its numbers", most=4),
+            Bound(ratio="seconds of the slowest filter", most=2),
+        ),
+    ),
+    Figure(
+        name="lab",
+        command=("lab",),
+        quick=None,
+        measures=(f"{CODE}/lab", f"{CODE}/samples", ALGORITHMS),
+        bounds=(Bound(ratio="seconds of the command with its picture", most=60),),
+    ),
+    Figure(
+        name="pause",
+        command=("weights",),
+        quick=None,
+        measures=(WEIGHTS, f"{CODE}/rollout/vllm_engine.py", f"{CODE}/rollout/weight_receiver.py"),
+        bounds=(
+            Bound(ratio="pause with a version received beside the weights / in the pause", most=0.8),
+            Bound(ratio="bytes of a delta / of a full version", most=0.04),
+        ),
+    ),
+    Figure(
+        name="broadcast",
+        command=("broadcast",),
+        quick=None,
+        measures=(WEIGHTS,),
+        bounds=(
+            Bound(ratio="time of a plain broadcast / of a version, 1 receiver", least=0.5),
+            Bound(ratio="time of a plain broadcast / of a version, 4 receivers", least=0.5),
+        ),
+    ),
+    Figure(
         name="clip_fractions",
         command=("clip_fractions",),
         quick=None,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slipstream.config import VerifierConfig
-from slipstream.sandbox import supervisor, trial
+from slipstream.sandbox import namespaces, supervisor, trial
 from slipstream.sandbox.job import Bounds, Run
 from slipstream.sandbox.outer import Outer, Use, find
 from slipstream.sandbox.sandbox import Sandbox
@@ -97,7 +97,7 @@ async def _one_server(outer: Outer, times: int, starts: list[float], runs: list[
 
 def child_milliseconds(times: int) -> tuple[float, float]:
     """Return median milliseconds of a child without isolation, and of one with it."""
-    missing = dict.fromkeys((trial.PROCESSES, trial.SCRATCH), "not here")
+    missing = dict.fromkeys((namespaces.PROCESSES, namespaces.SCRATCH), "not here")
     with tempfile.TemporaryDirectory() as home:
         isolation, _ = trial.find_confinement(home, missing, Bounds(output_bytes=65_536, scratch_mib=1))
         no_isolation = replace(isolation, landlock_version=None, filter=None, switch_user=False)

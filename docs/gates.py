@@ -1,10 +1,9 @@
 """Writes the reference parts of docs/objectives/*.md and their pictures: `make docs`; --check only compares.
 
-A page has two markers for each objective or correction, `<!-- objective: NAME -->` and
-`<!-- end of objective: NAME -->`. Between them come the picture of the gate, the clip fractions of two runs,
-the parameters and the presets. The picture shows the gates that `policy_loss` returns for sequences of one
-token. It is an SVG of two lines, made without a library: so it is small, and the same with all versions of
-all packages.
+A page has two markers for each objective, correction or advantage, `<!-- objective: NAME -->` and
+`<!-- end of objective: NAME -->`. Between them come a picture, the clip fractions of two runs, the parameters
+and the presets. The picture of an objective or a correction shows the gates that `policy_loss` returns for
+sequences of one token; that of an advantage what the learner's functions return for right and wrong answers.
 """
 
 import argparse
@@ -15,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import baseline_pictures
 import torch
+from line_pictures import Picture
 from slipstream.algorithms import PRESETS, policy_loss
-from slipstream.algorithms.presets.preset import bound_of
-from slipstream.algorithms.spec import CORRECTIONS, OBJECTIVES
-from slipstream.cli.algorithms import parameters
+from slipstream.algorithms.advantages import group_advantages
+from slipstream.algorithms.presets.preset import Preset, bound_of
+from slipstream.algorithms.spec import ADVANTAGES, CORRECTIONS, OBJECTIVES
+from slipstream.cli.algorithms import Parameter, parameters
 
 PAGES: Final = Path(__file__).parent / "objectives"
 FRACTIONS: Final = Path(__file__).parent / "objectives.md"
@@ -29,15 +31,13 @@ FAR: Final = {"cispo", "dppo", "icepop"}
 """Kinds whose bounds are invisible on the usual axis: a thousandth from 1, or above 4."""
 NOT_DRAWN: Final = {"m2po", "outlier_tokens"}
 """Corrections whose weight depends on other tokens, or is 1 on the whole axis."""
+GROUP: Final = 8
+"""Answers of a group in the pictures of advantages."""
 ROLLOUT_PROBABILITY: Final = 0.1
 """Probability of the token under the policy that sampled; only dppo and ipo read it."""
 POINTS: Final = 241
-JUMP: Final = 0.06
-"""Change of the gate between two points, as a share of the axis, that interrupts the line."""
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 262, 46, 14, 30, 40
-STYLES: Final = ((1, "A &gt; 0", "#2f7ed8", ""), (-1, "A &lt; 0", "#e0762c", ' stroke-dasharray="6 4"'))
-"""Sign of the advantage, label, colour and dashes: visible on a light and on a dark page."""
-GREY: Final = "#888"
+SIGNS: Final = (1, -1)
+"""Of the advantage, one for each line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,6 @@ class Axis:
     ratios: torch.Tensor
     ticks: Sequence[float]
     logarithmic: bool
-
-    def position(self, ratio: float) -> float:
-        """Return the place of a ratio on the axis, from 0 to 1."""
-        ends = self.ratios[[0, -1]]
-        values = torch.stack([ends[0], torch.tensor(ratio, dtype=torch.float64), ends[1]])
-        low, point, high = (values.log() if self.logarithmic else values).tolist()
-        return (point - low) / (high - low)
 
 
 USUAL: Final = Axis(
@@ -106,105 +99,106 @@ def gates(axis: str, kind: str, ratios: torch.Tensor, sign: int) -> list[float]:
 
 
 def picture(axis: str, kind: str) -> str:
-    """Return the SVG of the gate of a kind."""
+    """Return the SVG of a kind."""
+    if axis == "advantage":
+        return advantages(kind)
     places = axis_of(kind)
-    curves = [gates(axis, kind, places.ratios, sign) for sign, *_ in STYLES]
-    most = 1.1 * max(max(curve) for curve in curves)
-    body = [*frame(places, most), *lines(places, curves, most), *legend()]
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-    return "\n".join(
-        [f'{head}font-size="12">', f"<title>{kind}: gate against ratio</title>", *body, "</svg>", ""]
+    return Picture(
+        title=f"{kind}: gate against ratio",
+        points=places.ratios.tolist(),
+        ticks=places.ticks,
+        curves=[gates(axis, kind, places.ratios, sign) for sign in SIGNS],
+        labels=("A &gt; 0", "A &lt; 0"),
+        across="ratio",
+        up="gate weight",
+        logarithmic=places.logarithmic,
+    ).svg()
+
+
+def advantages(kind: str) -> str:
+    """Return the SVG of the advantages of right and wrong answers, by the right answers of their group.
+
+    An advantage whose baseline comes from more than the rewards of the group has a picture of its own.
+    """
+    if kind in baseline_pictures.PICTURES:
+        return baseline_pictures.PICTURES[kind]().svg()
+    return Picture(
+        title=f"{kind}: advantage against the right answers of a group",
+        points=range(1, GROUP),
+        ticks=range(1, GROUP),
+        curves=advantages_of(kind),
+        labels=("a right answer", "a wrong answer"),
+        across=f"right answers in a group of {GROUP}",
+        up="advantage",
+        jumps=False,
+    ).svg()
+
+
+def advantages_of(kind: str) -> list[list[float]]:
+    """Return the advantages of a right and of a wrong answer, for 1 to GROUP - 1 right answers in a group.
+
+    The batch has one group with each number of right answers. A right answer has the reward 1 and 100 tokens,
+    a wrong one the reward 0 and 200 tokens.
+    """
+    right_SG = torch.ones(GROUP + 1, GROUP).tril(-1)
+    group_SG = torch.arange(GROUP + 1).unsqueeze(1).expand(-1, GROUP)
+    advantage_B = group_advantages(
+        {"kind": kind},
+        right_SG.flatten().double(),
+        group_SG.flatten(),
+        lengths=(200 - 100 * right_SG).flatten(),
     )
-
-
-def x_of(place: float) -> str:
-    """Return the coordinate of a place on the axis of the ratio."""
-    return f"{LEFT + place * (WIDTH - LEFT - RIGHT):.1f}"
-
-
-def y_of(gate: float, most: float) -> str:
-    """Return the coordinate of a gate weight."""
-    return f"{HEIGHT - BOTTOM - gate / most * (HEIGHT - TOP - BOTTOM):.1f}"
-
-
-def frame(places: Axis, most: float) -> Iterator[str]:
-    """Yield the axes with their ticks."""
-    bottom, right = y_of(0, most), x_of(1)
-    yield f'<path d="M{LEFT} {TOP}V{bottom}H{right}" fill="none" stroke="{GREY}"/>'
-    for tick in places.ticks:
-        x = x_of(places.position(tick))
-        yield f'<path d="M{x} {TOP}V{bottom}" stroke="{GREY}" stroke-opacity="0.25"/>'
-        yield f'<text x="{x}" y="{HEIGHT - 22}" fill="{GREY}" text-anchor="middle">{tick:g}</text>'
-    for gate in heights(most):
-        y = y_of(gate, most)
-        yield f'<path d="M{LEFT} {y}H{right}" stroke="{GREY}" stroke-opacity="0.25"/>'
-        yield f'<text x="{LEFT - 6}" y="{y}" dy="4" fill="{GREY}" text-anchor="end">{gate:g}</text>'
-    yield f'<text x="{WIDTH // 2}" y="{HEIGHT - 4}" fill="{GREY}" text-anchor="middle">ratio</text>'
-    yield f'<text x="12" y="{HEIGHT // 2}" fill="{GREY}" text-anchor="middle" ' + (
-        f'transform="rotate(-90 12 {HEIGHT // 2})">gate weight</text>'
-    )
-
-
-def heights(most: float) -> list[float]:
-    """Return four or fewer round gate weights below the largest one, with 0."""
-    step = next(step for step in (0.25, 0.5, 1, 2, 4, 8) if most / step < 5)
-    return [step * number for number in range(int(most / step) + 1)]
-
-
-def lines(places: Axis, curves: Sequence[Sequence[float]], most: float) -> Iterator[str]:
-    """Yield the two lines."""
-    xs = [x_of(places.position(ratio)) for ratio in places.ratios.tolist()]
-    for (_, _, colour, dashes), curve in zip(STYLES, curves, strict=True):
-        path = line(xs, curve, most)
-        yield f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
-
-
-def line(xs: Sequence[str], curve: Sequence[float], most: float) -> str:
-    """Return the path of a curve, interrupted where the gate jumps, without points inside of flat parts."""
-    ys = [y_of(gate, most) for gate in curve]
-    path = f"M{xs[0]} {ys[0]}"
-    for index in range(1, len(xs)):
-        is_flat = ys[index - 1] == ys[index] == (*ys, None)[index + 1]
-        if not is_flat:
-            jumps = abs(curve[index] - curve[index - 1]) > JUMP * most
-            path += f"{'M' if jumps else 'L'}{xs[index]} {ys[index]}"
-    return path
-
-
-def legend() -> Iterator[str]:
-    """Yield the names of the two lines."""
-    for number, (_, name, colour, dashes) in enumerate(STYLES):
-        x, y = LEFT + 4 + 96 * number, TOP - 14
-        yield f'<path d="M{x} {y}h26" stroke="{colour}" stroke-width="2"{dashes}/>'
-        yield f'<text x="{x + 32}" y="{y + 4}" fill="{GREY}">{name}</text>'
+    mixed = advantage_B.view(GROUP + 1, GROUP)[1:-1]
+    return [mixed[:, 0].tolist(), mixed[:, -1].tolist()]
 
 
 def reference(axis: str, kind: str) -> str:
     """Return the part of a page between the markers of a kind."""
-    part = {**OBJECTIVES, **CORRECTIONS}[kind]
-    parts = [] if kind in NOT_DRAWN else [f"![The gate of {kind} against the ratio](gates/{kind}.svg)"]
-    parts += [*fractions(kind), table(part), *presets(axis, kind)]
+    part = {**OBJECTIVES, **CORRECTIONS, **ADVANTAGES}[kind]
+    words = f"The gate of {kind} against the ratio"
+    if axis == "advantage":
+        words = f"The advantages of {kind} against the right answers of a group"
+    if kind in baseline_pictures.PICTURES:
+        words = f"The advantages of {kind} in an example, which is described below"
+    parts = [] if kind in NOT_DRAWN else [f"![{words}](gates/{kind}.svg)"]
+    parts += [*fractions(kind), *table(part), *presets(axis, kind)]
     return "\n\n".join([f"<!-- {axis}: {kind} -->", *parts, f"<!-- end of {axis}: {kind} -->"])
 
 
-def table(part: type[Any]) -> str:
-    """Return the parameters as a table of Markdown."""
+def table(part: type[Any]) -> Iterator[str]:
+    """Yield the parameters as a table of Markdown, if there are any."""
     rows = [
-        f"| `{each.name}` | {each.value} | {each.range or '–'} | {each.meaning.replace('|', chr(92) + '|')} |"
+        f"| `{each.name}` | {each.value} | {_values(each)} | {each.meaning.replace('|', chr(92) + '|')} |"
         for each in parameters(part)
     ]
-    return "\n".join(["| parameter | default | range | meaning |", "|---|---|---|---|", *rows])
+    if rows:
+        yield "\n".join(["| parameter | default | values | meaning |", "|---|---|---|---|", *rows])
+
+
+def _values(parameter: Parameter) -> str:
+    """Return the range or the choices of a parameter."""
+    return parameter.range or ", ".join(f"`{choice}`" for choice in parameter.choices) or "–"
 
 
 def presets(axis: str, kind: str) -> Iterator[str]:
-    """Yield the presets with an objective or a correction, each with its band."""
+    """Yield the presets with a kind: each with its band, or for an advantage with its objective."""
     named = {
-        name: ": ".join(bound_of(preset.objective)).removeprefix("band of the ratio: ")
+        name: preset.objective.kind if axis == "advantage" else _band(preset)
         for name, preset in PRESETS.items()
-        if kind in ([preset.objective.kind] if axis == "objective" else [c.kind for c in preset.corrections])
+        if kind in _kinds(axis, preset)
     }
     if named:
-        yield "Presets: " + ", ".join(f"`{name}` ({bound})" for name, bound in named.items()) + "."
+        yield "Presets: " + ", ".join(f"`{name}` ({about})" for name, about in named.items()) + "."
+
+
+def _kinds(axis: str, preset: Preset) -> list[str]:
+    if axis == "correction":
+        return [correction.kind for correction in preset.corrections]
+    return [preset.objective.kind if axis == "objective" else preset.advantage.kind]
+
+
+def _band(preset: Preset) -> str:
+    return ": ".join(bound_of(preset.objective)).removeprefix("band of the ratio: ")
 
 
 def fractions(kind: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Takes the pictures of docs/console.md from a run: python docs/screenshots.py [RUN_DIR]; needs Chromium.
 
 Each page is taken in the light and in the dark theme. The completion is the longest one after the first
-quarter of the run, and the loss lab compares the step in the middle of it.
+quarter of the run, the loss lab compares the step in its middle, and Compare has all runs of its folder.
 """
 
 import shutil
@@ -21,6 +21,7 @@ DRAWN = {
     "completion": ".token",
     "timeline": "canvas.lanes",
     "lab": "#words",
+    "compare": "canvas",
 }
 """The element of each page that is there once it is drawn."""
 LONGEST_MILLISECONDS = 180_000
@@ -60,7 +61,14 @@ def places(run_dir: Path) -> dict[str, str]:
         "completion": f"completion?{name}&colour=ratio&token=0",
         "timeline": "timeline",
         "lab": f"lab?step={steps[len(steps) // 2]}",
+        "compare": f"compare?run={run_dir.name}&runs={','.join(others(run_dir))}",
     }
+
+
+def others(run_dir: Path) -> list[str]:
+    """Return the names of the other runs in the folder of a run."""
+    runs = [path for path in sorted(run_dir.parent.iterdir()) if (path / "metrics.jsonl").exists()]
+    return [path.name for path in runs if not path.is_symlink() and path != run_dir]
 
 
 def take(page: Any, url: str, name: str, theme: str) -> None:

@@ -147,7 +147,7 @@ LOADS: Mapping[str, Load] = {
     "math_algebra": Load(reward={"kind": "math", "computed": False}, request=algebra, most_p99_ms=None),
     "code_tests": Load(reward={}, request=program, least_rate=60, most_p99_ms=None),
     "custom": Load(
-        reward={"function": "slipstream.verifier.rewards.countdown:countdown"},
+        reward={"function": "slipstream.verifier.rewards.matching:countdown"},
         request=puzzle,
         data={"kind": "countdown"},
     ),

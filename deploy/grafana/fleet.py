@@ -299,8 +299,10 @@ ACTIVITY = Row(
         ),
         lines(
             "Episodes",
-            "Episodes per second, by outcome: finished, full (no token or turn was left), failed or timeout.",
+            "Episodes per second, by outcome: finished, full (no token or turn was left), failed or timeout; "
+            "and those whose environment was dropped, because it ignored its cancellation.",
             Query(expr=rate("episodes_total", by="outcome", scope=ACTORS), legend="{{outcome}}"),
+            Query(expr=rate("environments_dropped_total", scope=ACTORS), legend="dropped"),
             unit="suffix: /s",
             stacked=True,
             low=0,
@@ -372,8 +374,13 @@ ACTIVITY = Row(
         ),
         lines(
             "Rollouts lost",
-            "Rollouts that actors lost since each actor began: after a notice (drained), or without (lost).",
+            "Rollouts that actors lost since each actor began: after a notice (drained), without (lost), or "
+            "because they were too far behind (outdated); and the requests that had to continue elsewhere.",
             Query(expr=total("rollouts_lost_total", by="reason", scope=ACTORS), legend="{{reason}}"),
+            Query(
+                expr=total("requests_moved_total", by="reason", scope=ACTORS),
+                legend="requests: {{reason}}",
+            ),
             unit="short",
             low=0,
         ),
@@ -425,8 +432,13 @@ WAITS = Row(
         ),
         lines(
             "Groups lost by reason",
-            "Groups that actors could not insert into replay, by reason.",
+            "Groups that actors could not insert into replay, by reason; and errors of Slipstream's own code "
+            "in environments and in requests of agents.",
             Query(expr=total("groups_lost_total", by="reason", scope=ACTORS), legend="{{reason}}"),
+            Query(
+                expr=total("internal_errors_total", by="part", scope=ACTORS),
+                legend="internal error: {{part}}",
+            ),
             unit="short",
             low=0,
         ),

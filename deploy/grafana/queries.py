@@ -28,9 +28,9 @@ def total(name: str, labels: str = "", *, by: str = "", scope: str = SCOPE) -> s
     return f"sum{_by(by)} ({metric(name, labels, scope=scope)})"
 
 
-def rise(name: str, labels: str = "", *, over: str = STEPS, scope: str = SCOPE) -> str:
+def rise(name: str, labels: str = "", *, by: str = "", over: str = STEPS, scope: str = SCOPE) -> str:
     """Return the sum of the increases of a counter within a time."""
-    return f"sum (increase({metric(name, labels, scope=scope)}[{over}]))"
+    return f"sum{_by(by)} (increase({metric(name, labels, scope=scope)}[{over}]))"
 
 
 def rate(name: str, labels: str = "", *, by: str = "", over: str = FLOW, scope: str = SCOPE) -> str:

@@ -147,6 +147,34 @@ PUBLISHING = Row(
             low=0,
         ),
         lines(
+            "Step to served",
+            "Time from the end of a step until the rollouts serve its version, late ones left out.",
+            Query(expr=quantile(0.5, "step_to_served_seconds", over=STEPS), legend="p50"),
+            Query(expr=quantile(0.99, "step_to_served_seconds", over=STEPS), legend="p99"),
+            unit="s",
+            low=0,
+        ),
+        lines(
+            "Changed weights",
+            "Share of the published elements that the last step changed. At 0 the rollouts get the same "
+            "version again.",
+            Query(expr=largest("weights_changed_fraction"), legend="changed"),
+            unit="percentunit",
+            width=6,
+            low=0,
+            high=1,
+        ),
+        lines(
+            "Updates by kind",
+            "Updates that were sent in full, or as a delta of the changed elements, and late rollouts that "
+            "an update left out, over the window.",
+            Query(expr=rise("updates_sent_total", by="kind"), legend="{{kind}}"),
+            Query(expr=rise("rollouts_left_out_total"), legend="left out"),
+            unit="short",
+            width=6,
+            low=0,
+        ),
+        lines(
             "Waits for rollouts",
             "Mean time that the learner waits for an answer of a rollout during an update, by answer.",
             Query(
@@ -154,6 +182,16 @@ PUBLISHING = Row(
                 legend="{{what}}",
             ),
             unit="s",
+            width=6,
+            low=0,
+        ),
+        lines(
+            "Logprobs against the learner",
+            "Mean difference between a rollout's logprobs of fixed tokens and the learner's, by update.",
+            Query(expr=largest("parity_difference", scope=ROLLOUTS), legend="largest"),
+            Query(expr=rise("parity_refusals_total", scope=ROLLOUTS), legend="versions refused"),
+            unit="none",
+            width=6,
             low=0,
         ),
         lines(

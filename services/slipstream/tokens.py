@@ -10,7 +10,7 @@ from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of, text_settings
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import DistillationStage, SampledStage
-from slipstream.prompts.judge_question import fill_template
+from slipstream.prompts.judging import fill_template
 from slipstream.prompts.verbalized import INSTRUCTION
 from slipstream.records import Prompt, without_surrogates
 

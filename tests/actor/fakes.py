@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from slipstream.actor.environment import BoundEnvironment, Environment, EpisodeBounds
-from slipstream.actor.sampler import Sampler
+from slipstream.actor.sampler import GroupPlace, Sampler, Watch
 from slipstream.config.sources import BySource
-from slipstream.records import NO_VERSION
+from slipstream.records import NO_VERSION, Sampling, Turn
 
 
 class OneSampler:
@@ -22,10 +22,30 @@ class OneSampler:
         return self._sampler
 
 
-def alone(environment: Environment, *, max_tokens: int) -> BySource[BoundEnvironment]:
+def alone(
+    environment: Environment, *, max_tokens: int, end_seconds: float | None = None
+) -> BySource[BoundEnvironment]:
     """Return the environments of a run with one source."""
-    bounds = EpisodeBounds(max_tokens=max_tokens)
+    bounds = EpisodeBounds(max_tokens=max_tokens, end_seconds=end_seconds)
     return BySource({"": BoundEnvironment(environment=environment, bounds=bounds)})
+
+
+class _PlaceAt:
+    """The place of a group at a sampler."""
+
+    over_age = False
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    async def sample(
+        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, watch: Watch | None = None
+    ) -> Turn:
+        watched = () if watch is None else (watch,)
+        return await self._sampler.sample(prompt_token_ids, sampling, *watched)
+
+    async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
+        return await self._sampler.weigh(prompt_token_ids, candidates)
 
 
 class FakePlaces:
@@ -50,11 +70,11 @@ class FakePlaces:
         min_version: int = NO_VERSION,
         engines_lost: int = 0,
         on_tokens: Callable[[str], None] = lambda _: None,
-    ) -> AsyncIterator[Sampler]:
+    ) -> AsyncIterator[GroupPlace]:
         self.min_versions.append(min_version)
         self.engines_lost.append(engines_lost)
         async with self._free:
-            yield self._sampler
+            yield _PlaceAt(self._sampler)
 
     def add(self, places: int) -> None:
         """Make further places free."""

@@ -123,6 +123,7 @@ class Served:
     url: str
     sessions: Sessions
     metrics: Metrics
+    endpoint: Endpoint
 
     def base(self, session: Session) -> str:
         return f"{self.url}/{session.number}/v1"
@@ -143,9 +144,10 @@ async def endpoint(
         refuse=refuse,
         request_kib=request_kib,
         metrics=metrics,
+        log=Log(pod="actor-0"),
     )
     async with serve(made, Log(pod="actor-0")) as url:
-        yield Served(url=url, sessions=sessions, metrics=metrics)
+        yield Served(url=url, sessions=sessions, metrics=metrics, endpoint=made)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from rollout.fakes import (
 from slipstream.actor.environment import Episode, SingleTurn
 from slipstream.actor.group_sampler import GroupSampler
 from slipstream.actor.loop import DRAINED, LOST, MOST_UNEXPECTED_ERRORS, Actor, Places
-from slipstream.actor.replay_client import ReplayClient
+from slipstream.actor.replay_client import FAILED_INSERTS, ReplayClient
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config.sources import UnknownSource
@@ -320,6 +320,24 @@ async def test_an_insert_is_retried_while_replay_is_unreachable() -> None:
         assert rig.inserted() == ["g0"]
 
 
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL])
+@scenario
+async def test_an_insert_that_fails_in_replay_is_retried_before_it_is_a_fault(code: grpc.StatusCode) -> None:
+    async with start_actor([lease(0)]) as rig:
+        rig.replay.refusals["insert"] = [code] * (FAILED_INSERTS - 1)
+        await until(lambda: rig.replay.inserted)
+        assert rig.replay.faults == {}
+
+
+@scenario
+async def test_an_insert_that_fails_in_replay_again_and_again_is_a_fault() -> None:
+    async with start_actor([lease(0)]) as rig:
+        rig.replay.refusals["insert"] = [grpc.StatusCode.UNKNOWN] * FAILED_INSERTS
+        await until(lambda: rig.replay.faults)
+        assert rig.replay.faults == {"g0": "unknown"}
+        assert rig.replay.refusals["insert"] == []
+
+
 @scenario
 async def test_leasing_continues_after_replay_was_unreachable() -> None:
     async with start_actor([lease(0)]) as rig:
@@ -357,6 +375,68 @@ async def test_a_group_that_takes_longer_than_its_bound_is_returned_as_a_fault_a
         assert rig.engine.cancelled == [ids(0)] * 2
         assert rig.replay.faults == {"g0": "group_timeout"}
         assert metric(rig.metrics, "groups_lost_total", reason="group_timeout") == 1
+
+
+class Impatient:
+    """Gives up a step of its own."""
+
+    async def run(self, episode: Episode) -> None:
+        await episode.sample()
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(3600)
+
+
+@scenario
+async def test_a_time_out_of_the_environments_own_is_its_failure_and_not_that_of_the_group() -> None:
+    async with start_actor(serving=False) as rig:
+        rig.actor._sampler._environments = alone(Impatient(), max_tokens=8)
+        rig.replay.leases.append(lease(0))
+        rig.served.serve(0)
+        await until(lambda: rig.replay.inserted)
+        assert rig.replay.faults == {}
+        assert metric(rig.metrics, "episodes_total", outcome="failed") == 2
+        assert metric(rig.metrics, "groups_lost_total", reason="group_timeout") == 0
+
+
+class Endless:
+    """Ignores its cancellation on the prompts of g0 and g1."""
+
+    async def run(self, episode: Episode) -> None:
+        await episode.sample()
+        while episode.prompt.prompt_id in ("p0", "p1"):
+            with suppress(Exception, asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+
+@scenario
+async def test_groups_whose_environment_ignores_its_cancellation_end_and_others_continue(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with start_actor(serving=False, max_groups=1, rollout={"group_timeout_seconds": 0.3}) as rig:
+        rig.actor._sampler._environments = alone(Endless(), max_tokens=8, end_seconds=0.2)
+        rig.replay.leases.extend(lease(index) for index in range(3))
+        rig.served.serve(0)
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g2"]
+        assert rig.replay.faults == {"g0": "group_timeout", "g1": "group_timeout"}
+        assert metric(rig.metrics, "environments_dropped_total") == 4
+        await until(lambda: rig.actor._held() == [])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "was dropped" in line]
+    assert "test_actor:Endless seconds=0.2" in line
+    assert "catch Exception in place of all errors" in line
+
+
+@scenario
+async def test_a_group_whose_environment_ignores_its_cancellation_is_returned_at_a_stop() -> None:
+    async with start_actor(serving=False) as rig:
+        rig.actor._sampler._environments = alone(Endless(), max_tokens=8, end_seconds=0.2)
+        rig.replay.leases.append(lease(0))
+        rig.served.serve(0)
+        await until(lambda: rig.engine.requests)
+        rig.stop_event.set()
+        await asyncio.wait_for(rig.running, 4)
+        assert rig.replay.returned == ["g0"]
+        assert metric(rig.metrics, "environments_dropped_total") == 2
 
 
 @scenario
@@ -644,7 +724,7 @@ async def test_a_group_with_a_value_that_no_message_can_carry_is_a_fault_and_oth
 
 
 @scenario
-@pytest.mark.parametrize("error", [TypeError("no"), RecursionError("too deep")])
+@pytest.mark.parametrize("error", [TypeError("no"), RecursionError("too deep"), TimeoutError("of a socket")])
 async def test_an_unexpected_error_of_a_group_is_a_fault_of_its_prompt_and_others_continue(
     error: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -758,8 +838,8 @@ async def test_any_outcome_of_an_insert_ends_the_group(outcome: int) -> None:
 async def test_free_places_wait_while_nothing_is_admitted() -> None:
     async with start_actor([lease(0)], max_groups=3) as rig:
         rig.engine.hold(ids(0))
+        await until(lambda: metric(rig.metrics, "actor_groups", phase="sampling") == 1)
         await until(lambda: metric(rig.metrics, "places_waiting") == 2)
-        assert metric(rig.metrics, "actor_groups", phase="sampling") == 1
         await rig.stop()
         assert metric(rig.metrics, "places_waiting") == 0
 

@@ -3,18 +3,22 @@
 import asyncio
 import io
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from actor import own_tools
 from actor.chat_templates import CHATML, TEMPLATES, byte_tokens, family
 from rollout.fakes import metric, prompt, scenario, turn
 from slipstream.actor import try_environment
-from slipstream.actor.chat_tools import ChatTools, ToolResources, make_chat_tools
+from slipstream.actor.chat.tools import OwnTool
+from slipstream.actor.chat_tools import ChatTools, make_chat_tools
 from slipstream.actor.environment import EpisodeBounds
 from slipstream.actor.episode_run import Played, run_episode
 from slipstream.actor.own_environment import EnvironmentUnusable, episode_bounds
+from slipstream.actor.tools.make_tools import ToolResources
 from slipstream.actor.tools.python_tool import UNAVAILABLE
 from slipstream.config import RunConfig
 from slipstream.config.environments import ChatToolsEnvironment
@@ -167,6 +171,33 @@ def test_a_failed_call_is_text_and_the_episode_continues(written: str, outcome: 
         assert metric(metrics, "tool_calls_total", tool=tool, outcome=outcome) == 1
 
     run()
+
+
+@scenario
+async def test_the_log_says_where_a_tool_has_failed() -> None:
+    written = io.StringIO()
+    tool = OwnTool(own_tools.broken, seconds=5.0, log=Log(pod="actor", stream=written))
+    for _ in range(2):
+        assert (await tool.answer({"word": "ab"}))[0] == "failed"
+    (line,) = written.getvalue().splitlines()
+    assert "tool=broken" in line
+    assert "raised LookupError: no ab (own_tools.py, line " in line
+
+
+@scenario
+async def test_an_actor_without_a_further_thread_is_no_fault_of_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    metrics = Metrics()
+    made = environment("broken", metrics=metrics)
+    monkeypatch.setattr("slipstream.actor.chat.tools.threading.Thread.start", refuse)
+    played, contexts = await play(made, call("broken", word="ab"), "well")
+    assert result(contexts) == "Error: the tool is not available now"
+    assert played.completion.rewards[1].value == 0.0
+    assert metric(metrics, "tool_calls_total", tool="broken", outcome="unavailable") == 1
 
 
 def deep(levels: int) -> str:

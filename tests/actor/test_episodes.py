@@ -18,8 +18,10 @@ from slipstream.actor.environment import Environment, Episode, EpisodeBounds, Ep
 from slipstream.actor.environment_rewards import EnvironmentRewards
 from slipstream.actor.episode_run import WITHHELD, Played, run_episode
 from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.own_code import end_left_tasks
 from slipstream.actor.own_environment import episode_bounds
 from slipstream.actor.sampler import RolloutsLost, Sampler
+from slipstream.actor.transcript import Transcript
 from slipstream.config.environments import EnvironmentConfig
 from slipstream.config.sources import BySource
 from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
@@ -176,7 +178,13 @@ def _over_the_wire(completion: Completion, start: tuple[int, ...]) -> Group:
     return codec.group_from_proto(message)
 
 
-async def played_by(play: Callable[[Episode], Any], *, turns: Sequence[Turn] = (), **bounds: Any) -> Played:
+async def played_by(
+    play: Callable[[Episode], Any],
+    *,
+    turns: Sequence[Turn] = (),
+    on_dropped: Callable[[], None] = lambda: None,
+    **bounds: Any,
+) -> Played:
     """Return the episode of a function; each turn is `turns` in order, or three tokens."""
     scripted = list(turns)
 
@@ -185,7 +193,15 @@ async def played_by(play: Callable[[Episode], Any], *, turns: Sequence[Turn] = (
         return scripted.pop(0) if scripted else turn([5, 6, 7][:max_tokens], (0, min(3, max_tokens)))
 
     limits = EpisodeBounds(**{"max_tokens": 20, **bounds})
-    return await run_episode(By(play), prompt(), (1, 2), sample=sample, tokens=Numbers(), bounds=limits)
+    return await run_episode(
+        By(play),
+        prompt(),
+        (1, 2),
+        sample=sample,
+        tokens=Numbers(),
+        bounds=limits,
+        on_dropped=on_dropped,
+    )
 
 
 def failure(played: Played) -> str:
@@ -406,6 +422,130 @@ async def test_an_environment_that_ignores_its_cancellation_is_dropped() -> None
     await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
 
+IGNORES_ITS_END = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""Python warns of a coroutine that catches GeneratorExit when it collects the coroutine."""
+
+
+async def ignores_all(episode: Episode) -> None:
+    """Catches GeneratorExit as well, in itself and in the task that it waits for."""
+    await episode.sample()
+
+    async def endless() -> None:
+        while True:
+            with suppress(BaseException):
+                await asyncio.sleep(3600)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(endless())
+        await endless()
+
+
+@IGNORES_ITS_END
+@scenario
+async def test_an_environment_is_dropped_with_its_tasks_whatever_they_catch() -> None:
+    dropped: list[str] = []
+    episode = asyncio.create_task(
+        played_by(ignores_all, on_dropped=lambda: dropped.append("once"), seconds=0.1, end_seconds=0.1)
+    )
+    assert (await asyncio.wait_for(episode, 5)).ending == "timeout"
+    assert dropped == ["once"]
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+
+
+@scenario
+async def test_an_environment_that_ends_when_it_is_cancelled_is_not_counted_as_dropped() -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        await asyncio.sleep(3600)
+
+    dropped: list[str] = []
+    ended = await played_by(play, on_dropped=lambda: dropped.append("once"), seconds=0.1, end_seconds=1.0)
+    assert (ended.ending, dropped) == ("timeout", [])
+
+
+@IGNORES_ITS_END
+@scenario
+async def test_tasks_that_an_environment_left_and_that_ignore_their_cancellation_end_with_the_actor() -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        for left in (ignores_all(episode), asyncio.sleep(3600)):
+            left_tasks.append(asyncio.create_task(left))
+        await asyncio.sleep(0.01)
+
+    left_tasks: list[asyncio.Task[None]] = []
+    assert (await played_by(play, end_seconds=0.1)).ending == "finished"
+    assert await end_left_tasks(0.1) == 2
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+    assert [task.cancelled() for task in left_tasks] == [True, True]
+
+
+async def leaves(error: BaseException) -> None:
+    await asyncio.sleep(0.01)
+    raise error
+
+
+async def gathers(error: BaseException) -> None:
+    await asyncio.gather(leaves(error), asyncio.sleep(0.02))
+
+
+async def awaits_a_task(error: BaseException) -> None:
+    await asyncio.create_task(leaves(error))
+
+
+async def groups(error: BaseException) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(gathers(error))
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+@pytest.mark.parametrize("raising", [gathers, awaits_a_task, groups])
+def test_an_exit_in_a_task_of_an_environment_withholds_the_episode_and_ends_no_event_loop(
+    raising: Callable[[BaseException], Any], error: BaseException
+) -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        await raising(error)
+
+    async def actor() -> Played:
+        return await asyncio.wait_for(played_by(play, end_seconds=1.0), 5)
+
+    played = asyncio.run(actor())
+    assert played.ending == "failed"
+    assert failure(played).startswith(f"raised {type(error).__name__}: ")
+    assert "(test_episodes.py, line " in failure(played)
+
+
+def test_an_exit_in_a_task_that_nobody_awaits_ends_no_event_loop() -> None:
+    async def play(episode: Episode) -> None:
+        task = asyncio.create_task(leaves(SystemExit(3)))
+        await episode.sample()
+        await asyncio.sleep(0.05)
+        assert task.done()
+
+    async def actor() -> Played:
+        return await asyncio.wait_for(played_by(play, end_seconds=1.0), 5)
+
+    assert asyncio.run(actor()).ending == "finished"
+
+
+@IGNORES_ITS_END
+@scenario
+async def test_tasks_of_sampling_are_not_dropped_with_the_environment_that_waited_for_them() -> None:
+    """Streams and notices that begin during a turn belong to the actor, and others wait for them."""
+    begun: list[asyncio.Task[str]] = []
+
+    async def sample(token_ids: tuple[int, ...], max_tokens: int) -> Turn:
+        begun.append(asyncio.create_task(asyncio.sleep(0.6, "done")))
+        return turn([5], (0, 1))
+
+    bounds = EpisodeBounds(max_tokens=9, seconds=0.1, end_seconds=0.1)
+    played = await run_episode(
+        By(ignores_all), prompt(), (1,), sample=sample, tokens=Numbers(), bounds=bounds
+    )
+    assert played.ending == "timeout"
+    assert await begun[0] == "done"
+
+
 @scenario
 async def test_an_environment_that_is_cancelled_may_await_in_its_clean_up() -> None:
     ended: list[str] = []
@@ -582,6 +722,29 @@ async def test_errors_of_sampling_are_not_errors_of_the_environment() -> None:
     bounds = EpisodeBounds(max_tokens=9)
     with pytest.raises(RolloutsLost, match="all gone"):
         await run_episode(By(play), prompt(), (1,), sample=lost, tokens=Numbers(), bounds=bounds)
+
+
+@scenario
+async def test_an_error_of_slipstreams_own_code_is_counted_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def play(episode: Episode) -> None:
+        await episode.sample()
+        episode.observe("1")
+
+    async def of_the_user(episode: Episode) -> None:
+        await episode.sample()
+        raise KeyError("door")
+
+    _, _, metrics = await group_of(By(of_the_user), FakeEngine())
+    assert metric(metrics, "internal_errors_total", part="environment") == 0
+    monkeypatch.setattr(Transcript, "observe", Transcript.add)  # a call of the wrong method
+    group, _, metrics = await group_of(By(play), FakeEngine())
+    assert all(completion.withheld for completion in group.completions)
+    assert metric(metrics, "internal_errors_total", part="environment") == 3
+    logged = [line for line in capsys.readouterr().err.splitlines() if "internal error" in line]
+    assert len(logged) == 1
+    assert "AttributeError" in logged[0]
 
 
 class Verifier:

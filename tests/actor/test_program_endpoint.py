@@ -553,7 +553,7 @@ async def test_two_hundred_concurrent_sessions_keep_their_conversations_apart() 
 async def test_idle_connections_end_for_others_and_a_request_in_progress_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slipstream.actor.program.connections.MOST_CONNECTIONS", 4)
+    monkeypatch.setattr("slipstream.actor.program.endpoint.MOST_CONNECTIONS", 4)
     policy = Policy(gate=asyncio.Event())
     async with conversation(policy) as (made, _, session, served):
         waiting = asyncio.create_task(made.completions.create(model="any", prompt="1"))
@@ -590,10 +590,37 @@ async def test_an_idle_connection_ends_after_a_while(monkeypatch: pytest.MonkeyP
 
 def test_the_soft_limit_of_open_files_is_raised() -> None:
     code = (
-        "import resource; from slipstream.actor.program.connections import raise_limit_of_files\n"
+        "import resource; from slipstream.actor.program.endpoint import raise_limit_of_files\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)); raise_limit_of_files()\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 256)"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == "True\n"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@scenario
+async def test_an_error_of_the_endpoint_is_a_status_a_line_of_the_log_and_a_count(
+    stream: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """uvicorn answers an error of the application by itself, and its log is off."""
+    broken = "answers.last_events" if stream else "responses.chat_completion"
+    monkeypatch.setattr(f"slipstream.actor.program.{broken}", lambda *_: {}["missing"])
+    async with conversation(Policy()) as (_, _, session, served), httpx.AsyncClient(trust_env=False) as http:
+        for _ in range(2):
+            answer = await http.post(
+                f"{served.base(session)}/chat/completions",
+                json={"messages": HELLO, "stream": stream},
+                headers={"authorization": f"Bearer {session.key}"},
+            )
+        assert answer.status_code == (200 if stream else 500)
+        assert "the endpoint of the actor has failed: KeyError" in answer.text
+        assert metric(served.metrics, "internal_errors_total", part="endpoint") == 2
+        status = "200" if stream else "500"
+        assert metric(served.metrics, "program_requests_total", endpoint="chat", status=status) == 2
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if "internal error in the endpoint" in line
+    ]
+    assert len(lines) == 1
+    assert "KeyError: 'missing'" in lines[0]

@@ -19,11 +19,11 @@ from rollout.fakes import prompt
 from sandbox.processes import descendants
 from slipstream.actor.chat_tools import ChatTools
 from slipstream.actor.environments import EnvironmentResources, open_environment
-from slipstream.actor.tools.program_client import ProgramClient
 from slipstream.actor.tools.python_tool import (
     NO_OUTPUT,
     UNAVAILABLE,
     Notebook,
+    ProgramClient,
     ProgramTool,
     python_definition,
 )

@@ -10,6 +10,9 @@ import pytest
 from actor.program_endpoint import Policy, endpoint, episode_of, text_of
 from actor.test_program_endpoint import HELLO, client, conversation
 from rollout.fakes import scenario, until
+from slipstream.actor.program import responses
+from slipstream.actor.program.endpoint import Endpoint
+from slipstream.actor.program.sessions import Session
 from slipstream.actor.sampler import Watch
 from slipstream.records import Turn
 
@@ -122,6 +125,58 @@ async def test_a_turn_that_had_ended_is_the_answer_to_the_repeated_request(strea
         assert (sampled(episode), episode.turns) == (["one<eos>", "two<eos>"], 2)
         assert _contents(answer.text) == {0: "one", 1: "two"}
         assert _tokens(answer.text) == {0: ["o", "n", "e", "<eos>"], 1: ["t", "w", "o", "<eos>"]}
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+@scenario
+async def test_a_client_that_leaves_before_its_answer_is_written_gets_the_turn_later(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client leaves while the answer is made of the turn, after the last look at its connection."""
+    policy = Policy(say=lambda context: f"turn {len(policy.contexts)}")
+    left = asyncio.Event()
+    name = "chat_completion" if path == "chat/completions" else "text_completion"
+    make = getattr(responses, name)
+
+    def made(*values: Any) -> Any:
+        left.set()
+        return make(*values)
+
+    body = {"messages": HELLO} if path == "chat/completions" else {"prompt": "1+1="}
+    async with conversation(policy, bounds={"max_segments": 1}) as (_, episode, session, served):
+        monkeypatch.setattr(responses, name, made)
+        await _request(served.endpoint, session, path, body, left)
+        monkeypatch.undo()
+        answer = await _request(served.endpoint, session, path, body, asyncio.Event())
+        assert b"turn 1" in answer
+        assert (sampled(episode), episode.turns) == (["turn 1<eos>"], 1)
+
+
+async def _request(
+    served: Endpoint, session: Session, path: str, body: dict[str, Any], left: asyncio.Event
+) -> bytes:
+    """Send a request to the application without a socket; the client is away once `left` is set."""
+    parts: list[dict[str, Any]] = [{"type": "http.request", "body": json.dumps(body).encode()}]
+    answer: list[bytes] = []
+
+    async def receive() -> dict[str, Any]:
+        if parts:
+            return parts.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        answer.append(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"/{session.number}/v1/{path}",
+        "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {session.key}".encode())],
+    }
+    await served.app()(scope, receive, send)
+    return b"".join(answer)
 
 
 @scenario

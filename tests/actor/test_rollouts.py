@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from actor.rollout_servers import CONFIG, Fleet, RolloutServer, answer, fleet, logprob
+from actor.test_actor import start_actor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollout.fakes import metric, scenario, until
+from rollout.fakes import lease, metric, scenario, until
 from slipstream.actor import rollout_stream
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.records import FinishReason, Sampling, Turn
@@ -110,6 +111,7 @@ async def test_completions_continue_on_another_rollout_after_the_loss_of_theirs(
             assert turn.engines == 2
             assert [span.version for span in turn.spans] == [1, 2]
         reason = "drained" if how == "drain" else "lost"
+        assert metric(actor.metrics, "requests_moved_total", reason=reason) == 4
         assert metric(actor.metrics, "rollouts_lost_total", reason=reason) == 1
 
 
@@ -406,8 +408,42 @@ async def test_a_rollout_that_falls_behind_gets_no_groups_and_then_its_requests_
             check_exact(turn, prompt, actor.servers)
             assert [span.version for span in turn.spans] == [1, 5]
         assert metric(actor.metrics, "rollouts_lost_total", reason="outdated") == 1
+        assert metric(actor.metrics, "requests_moved_total", reason="over_age") == 2
         old.serve(5)
         await until(lambda: actor.rollouts.capacity == 10)
+
+
+@scenario
+async def test_without_another_rollout_nothing_is_sampled_over_age_and_the_group_ends_in_time() -> None:
+    bound = {"group_timeout_seconds": 0.8}
+    async with fleet(max_staleness=3) as actor, start_actor(rollouts=actor.rollouts, rollout=bound) as rig:
+        old = await actor.add(version=1, step_seconds=0.1)
+        await until(lambda: actor.rollouts.capacity)
+        rig.replay.leases.append(lease(0))
+        await until(lambda: old.engine.running)
+        new = await actor.add(version=5, places=0)
+        await until(lambda: not old.engine.running)
+        sampled = len(old.engine.sampled_by)
+        await until(lambda: rig.replay.returned)
+        assert (rig.replay.returned, rig.replay.faults) == (["g0"], {})
+        assert metric(rig.metrics, "groups_lost_total", reason="over_age") == 1
+        assert metric(rig.metrics, "groups_lost_total", reason="group_timeout") == 0
+        assert (len(old.engine.sampled_by), len(new.engine.sampled_by)) == (sampled, 0)
+
+
+@scenario
+async def test_a_group_whose_rollout_was_over_age_for_a_while_goes_on_there() -> None:
+    async with fleet(max_staleness=3) as actor:
+        old = await actor.add(version=1, step_seconds=0.01)
+        (prompt,) = prompts(1)
+        running = asyncio.create_task(ask(actor, "g0", prompt))
+        await wait_until_sampling(old)
+        await actor.add(version=5, places=0)
+        await until(lambda: not old.engine.running)
+        old.serve(5)
+        (turn,) = await asyncio.wait_for(running, 5)
+        check_exact(turn, prompt, [old])
+        assert [span.version for span in turn.spans] == [1, 5]
 
 
 @scenario

@@ -236,7 +236,7 @@ class Result:
 async def run_actor(
     *leases: Lease, training: SamplingMode = PLAIN, evaluating: SamplingMode = PLAIN
 ) -> Result:
-    """Run an actor with real services until it has inserted the groups of all leases."""
+    """Run an actor with fake services over real gRPC, until it has inserted the groups of all leases."""
     replay, verifier, engine = FakeReplay(leases=deque(leases)), FakeVerifier(), Stating()
 
     def register(server: grpc.aio.Server) -> None:

@@ -175,6 +175,8 @@ def test_the_effective_weight_has_the_correction_in_it() -> None:
     assert out["mean_effective_weight"] == pytest.approx(4.5 / 4)
 
 
-def test_the_99th_percentile_is_not_the_median() -> None:
-    # of 1/2, 1, 2, 8 it is the largest; bins are 1/64 wide in the logarithm
-    assert five_tokens({"objective": {"kind": "is"}}).metrics["p99_ratio"] == pytest.approx(8.0, rel=1 / 64)
+def test_each_quantile_is_the_ratio_at_which_its_share_of_the_tokens_is_reached() -> None:
+    # of 1/2, 1, 2, 8: a quarter of the tokens reach 1/2, half of them 1; bins are 1/64 wide in the logarithm
+    out = five_tokens({"objective": {"kind": "is"}}).metrics
+    quantiles = [out[f"{name}_ratio"] for name in ("p1", "p10", "p50", "p90", "p99")]
+    assert quantiles == pytest.approx([0.5, 0.5, 1.0, 8.0, 8.0], rel=1 / 128)

@@ -1,6 +1,7 @@
 """The console beside a real run: it is paused and resumed by a click, saved, and outlives the console."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -46,7 +47,10 @@ def test_a_visitor_pauses_resumes_and_saves_a_run(console: Console, tmp_path: Pa
         assert run.version() == stopped
         act(console, "resume")
         run.wait_until("two steps more", lambda: run.version() >= stopped + 2)
-        assert "rollout-0" in console.words("[aria-label=Workers]")
+        workers = console.words("[aria-label=Workers]")
+        assert re.search(r"rollout-0\b.*\s[\d,.]+ tokens/s", workers), workers
+        assert re.search(r"actor-0\b.*\s[\d,.]+ completions/s", workers), workers
+        console.page.goto("about:blank")  # a page that asks a console which has ended reports an error
         run.interrupt()
         assert run.finish(seconds=60) == 0, run.said()
     assert run.summary()["ledger_residual"] == 0

@@ -50,6 +50,22 @@ def test_the_run_page_has_the_numbers_of_the_last_step(console: Console) -> None
     assert console.page.locator("canvas").count() >= 8
 
 
+def test_the_chart_of_the_ratio_has_its_quantiles(console: Console) -> None:
+    console.open("run")
+    chart = console.page.locator("[data-chart^='p1_ratio,']")
+    words = chart.locator(".chart-words").inner_text().split(" · ")
+    names = ("p1", "p10", "p50", "p90", "p99", "max", "mean")
+    stored = [f"{step_row(5)[f'{name}_ratio']:g}" for name in names]
+    assert [word.split(" (")[0].split() for word in words] == [
+        [{"max": "largest"}.get(name, name), value] for name, value in zip(names, stored, strict=True)
+    ]
+    with console.page.expect_download() as download:
+        chart.locator("text=SVG").click()
+    legend = re.findall(r'<text x="([\d.]+)" y="396"', Path(download.value.path()).read_text())
+    assert len(legend) == len(names)
+    assert float(legend[-1]) < 780, "the legend of the picture leaves it"
+
+
 def test_a_step_that_is_trained_now_appears_by_itself(
     console: Console, serve: Callable[[Path], str], tmp_path: Path
 ) -> None:
@@ -127,11 +143,24 @@ def test_filters_are_in_the_address_and_select_what_the_store_selects(console: C
     console.page.locator("#total").wait_for()
     assert console.words("#total") == "3 completions"
     assert console.page.input_value("input[name=text]") == "SCRIPT"
-    console.page.locator("tbody a[aria-label]").first.click()
+    console.page.locator("tbody a[aria-label^=Tokens]").first.click()
     console.page.locator(".token").first.wait_for()
     console.page.go_back()
     console.page.locator("#total").wait_for()
     assert console.words("#total") == "3 completions"
+
+
+def test_a_step_is_a_link_to_its_completions_with_links_to_its_neighbours(
+    console: Console, runs: Path
+) -> None:
+    reader = SampleReader(runs / "made")
+    console.open("samples?state=trained")
+    console.page.locator("a[aria-label='Step 3']").first.click()
+    of_step_3 = reader.completions(Filter(first_step=3, last_step=3)).total
+    console.becomes("#total", f"{of_step_3} completions")
+    console.page.click("[aria-label=Steps] >> text=step 4 →")
+    console.page.locator("a[aria-label='Step 4']").first.wait_for()
+    assert console.page.locator("a[aria-label='Step 3']").count() == 0
 
 
 def test_every_link_of_a_completion_leads_to_a_page(console: Console) -> None:
@@ -250,3 +279,29 @@ def test_a_console_that_is_gone_is_told(
     console.page.locator("[role=alert]").wait_for()
     assert "slipstream console RUN_DIR" in console.words("[role=alert]")
     console.errors = [error for error in console.errors if "Failed to load resource" not in error]
+
+
+def test_the_lab_compares_the_losses_that_a_visitor_names(
+    console: Console, serve: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "losses_of_a_visitor.py").write_text(
+        "def halved(tokens):\n    return -0.5 * tokens.log_ratio_T.exp() * tokens.advantages_T\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    console.page.set_default_timeout(300_000)
+    console.address = serve(
+        make_run(tmp_path / "own", steps=3), "--objective", "losses_of_a_visitor:halved", "--objective", "a:b"
+    )
+    console.open("lab?step=2&candidates=sapo")
+    console.page.locator("#words").wait_for()
+    table = "[aria-label='Losses by objective'] tbody"
+    assert console.page.input_value("[name=candidates]") == "sapo"
+    assert "halved" not in console.words(table)
+    console.page.fill("[name=candidates]", "sapo, dppo")
+    console.page.check("[value='losses_of_a_visitor:halved']")
+    console.page.click("form button")
+    console.page.locator(f"{table} >> text=losses_of_a_visitor:halved").wait_for()
+    rows = [row.split("\t")[0] for row in console.words(table).splitlines()]
+    assert sorted(rows) == sorted(["this run", "sapo", "dppo", "losses_of_a_visitor:halved"])
+    assert console.page.is_checked("[value='losses_of_a_visitor:halved']")
+    assert not console.page.is_checked("[value='a:b']")

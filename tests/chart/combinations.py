@@ -166,6 +166,7 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
                     **CONSOLE,
                     "besideLearner": True,
                     "allowControl": True,
+                    "allowScaling": True,
                     "hostNames": ["runs.example.com"],
                     "peers": [{"podSelector": {"matchLabels": {"app": "ingress"}}}],
                     "ingress": {"enabled": True, "tlsSecret": "runs-example-com"},

@@ -108,6 +108,10 @@ CASES: tuple[tuple[Values, str], ...] = (
         console(SHARED, serviceAccount={"create": False}),
         "console.serviceAccount is not created and has no name",
     ),
+    (
+        console(SHARED, allowScaling=True),
+        "console.allowScaling is true, and console.allowControl is false",
+    ),
     (console(SHARED, image={"tag": "latest"}), "the tag of console.image is latest"),
     (
         console(SHARED, **mounted("/var/lib/slipstream")),

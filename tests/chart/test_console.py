@@ -17,6 +17,7 @@ from chart.manifests import (
 from chart.release_small import FULLNAME, small_release
 from chart.rendering import render
 from chart.test_platform import ALL
+from console.test_scaling import RIGHTS
 from render import Release, render_files
 from slipstream.console.__main__ import parse_arguments
 
@@ -142,6 +143,56 @@ def test_the_console_has_the_identity_of_its_role_and_no_account_of_the_cluster(
     assert "tls-console" in [s["secret"]["name"] for s in config["projected"]["sources"] if "secret" in s]
     roles = [pod.component for pod in pod_templates(documents) if "tls-console" in str(pod.spec["volumes"])]
     assert roles == ["console"]
+
+
+def test_without_scaling_the_console_has_no_right_and_reaches_no_api_server() -> None:
+    documents = render(console_release(allowControl=True))
+    assert arguments_of(console_release(allowControl=True)).release is None
+    assert of_kind(documents, "Role") == of_kind(documents, "RoleBinding") == []
+    assert 443 not in ports_of(by_name(documents, "NetworkPolicy")[NAME])
+
+
+def test_a_console_that_scales_has_the_rights_of_its_code_and_names_what_it_changes() -> None:
+    release = console_release(allowControl=True, allowScaling=True)
+    documents = render(release)
+    assert arguments_of(release).release == release.name
+    (role,), (binding,) = of_kind(documents, "Role"), of_kind(documents, "RoleBinding")
+    rights = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert rights <= RIGHTS
+    changed = {
+        name
+        for rule in role["rules"]
+        if "patch" in rule["verbs"] or "configmaps" in rule["resources"]
+        for name in rule["resourceNames"]
+    }
+    pools = {label(d) for d in of_kind(documents, "Deployment") if "-rollout-" in d["metadata"]["name"]}
+    assert {f"Deployment/{name}" for name in changed} == {*pools, f"Deployment/{FULLNAME}-paused"}
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (account,) = binding["subjects"]
+    spec = pod_of(documents, "console").spec
+    assert (account["name"], account["namespace"]) == (spec["serviceAccountName"], release.namespace)
+    mounted = {p.component for p in pod_templates(documents) if p.spec["automountServiceAccountToken"]}
+    assert mounted == {"console"}
+
+
+def test_a_console_that_scales_reaches_the_api_server_at_its_addresses() -> None:
+    server = {"ports": [6443], "peers": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
+    documents = render(console_release(allowControl=True, allowScaling=True, apiServer=server))
+    rule = by_name(documents, "NetworkPolicy")[NAME]["spec"]["egress"][-1]
+    assert rule == {"ports": [{"protocol": "TCP", "port": 6443}], "to": server["peers"]}
+    anywhere = render(console_release(allowControl=True, allowScaling=True))
+    assert ports_of(by_name(anywhere, "NetworkPolicy")[NAME]) >= {443, 6443}
+
+
+def ports_of(policy: Document) -> set[int]:
+    """Return the ports of all egress rules of a NetworkPolicy."""
+    return {port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", [])}
 
 
 def test_cert_manager_makes_the_certificate_once_for_the_console_and_for_http_clients() -> None:

@@ -29,6 +29,8 @@ GOOD: list[Values] = [
         "console": {
             "enabled": True,
             "token": {"existingSecret": "a", "key": "console.token"},
+            "allowScaling": True,
+            "apiServer": {"ports": [443], "peers": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]},
             "hostNames": ["runs.example.com", "console"],
             "peers": [{"podSelector": {}}],
             "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "a"},
@@ -85,6 +87,7 @@ BAD: list[tuple[Values, str, str]] = [
     ({"console": {"hostNames": ["https://a"]}}, "/console/hostNames/0", "does not match pattern"),
     ({"console": {"hostNames": ["a:8080"]}}, "/console/hostNames/0", "does not match pattern"),
     ({"console": {"replicas": 2}}, "/console", "'replicas' not allowed"),
+    ({"console": {"apiServer": {"ports": []}}}, "/console/apiServer/ports", "minItems"),
     ({"tls": {"secrets": {"agent": "a"}}}, "/tls/secrets", "'agent' not allowed"),
     ({"securityContext": {"allowPrivilegeEscalations": False}}, "/securityContext", "not allowed"),
     ({"verifier": {"affinity": {"podAffinities": {}}}}, "/verifier/affinity", "not allowed"),

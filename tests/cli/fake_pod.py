@@ -49,11 +49,14 @@ def replay(arguments, config, behaviours) -> int:
                 calls.append(1)
                 inserted, filtered = 100 * len(calls), {"zero_variance": 90 * len(calls)}
                 ledger = replay_pb2.Ledger(leased=inserted, inserted=inserted, filtered=filtered)
-            return replay_pb2.GetStatsResponse(ledger=ledger)
+            since = time.time() + 60 if "paused_since" in behaviours else 1.0
+            admission = replay_pb2.Admission(paused=paused, since=since)
+            return replay_pb2.GetStatsResponse(ledger=ledger, admission=admission)
 
         def SetAdmission(self, request, context):
-            return replay_pb2.SetAdmissionResponse(changed="paused" in behaviours)
+            return replay_pb2.SetAdmissionResponse(changed=paused)
 
+    paused = bool({"paused", "paused_since"} & set(behaviours))
     calls: list[int] = []
 
     server = grpc.server(ThreadPoolExecutor(1))

@@ -43,6 +43,12 @@ def test_without_a_configuration_and_a_ledger_there_is_no_alarm(history: History
         ("collapsing", "error", {"collapsing": True}, "the policy collapses"),
         ("bad_steps", "error", {"bad_steps": 1}, "20 of the last 20 steps changed nothing"),
         (
+            "unchanged",
+            "error",
+            {"weights_changed": 0.0, "learning_rate": 1e-5, "gradient_norm": 0.1},
+            "20 of the last 20 steps published the same",
+        ),
+        (
             "equal_rewards",
             "warning",
             {"unvaried_share": 0.85},

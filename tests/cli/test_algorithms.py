@@ -91,6 +91,8 @@ def test_every_parameter_has_a_description(spec: type) -> None:
         ("dppo_kl", "limit_high = 0.05"),
         ("dppo_kl", "trust region: KL at most 0.05 nats, cap 5 on the ratio"),
         ("sapo", "band of the ratio: none"),
+        ("gopo", "ties = average: What equal rewards get. Choices: average, ordinal."),
+        ("grpo", "of reward. Range: above 0."),
     ],
 )
 def test_the_explanation_of_a_part_has_the_effective_values(

@@ -5,8 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from slipstream.cli.launch.first_error import LONGEST, first_error
-from slipstream.cli.launch.process import PodFailed, Process
+from slipstream.cli.launch.process import LONGEST_ERROR, PodFailed, Process, first_error
 
 ENGINE = """\
 (Worker pid=5) WARNING 11-22 17:17:14 [cpu_worker.py:114] libiomp is not found: ImportError
@@ -28,7 +27,7 @@ def test_the_first_exception_is_that_of_the_engine() -> None:
 
 def test_an_exception_with_a_package_name_is_recognized_and_a_long_one_is_cut() -> None:
     assert first_error(["torch.cuda.OutOfMemoryError: no memory"]) == "torch.cuda.OutOfMemoryError: no memory"
-    assert len(first_error(["OSError: " + "x" * 5000]) or "") == LONGEST
+    assert len(first_error(["OSError: " + "x" * 5000]) or "") == LONGEST_ERROR
 
 
 def test_a_log_without_an_exception_has_no_first_error() -> None:

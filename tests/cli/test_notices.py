@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from slipstream.cli.launch.notices import Notices, readable, sample_line
+from slipstream.cli.launch.run_warnings import Notices, readable, sample_line
 from slipstream.telemetry.logs import Log
 
 

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.runs import a_config, a_step, an_evaluation, make_run
+from cli.runs import NO_NUMBERS, START, a_config, a_step, an_evaluation, make_run, with_every_number_as
 from cli.test_run import Launcher, launcher
 from rich.cells import cell_len
 from rich.console import Console
-from slipstream.cli.launch.alarms import Alarm
+from slipstream.cli.launch.alarms import Alarm, find_alarms
+from slipstream.cli.launch.columns import step_line
 from slipstream.cli.launch.display import (
     BEGIN_UPDATE,
     END_UPDATE,
@@ -142,6 +143,16 @@ def test_rows_of_a_stage_without_rewards_have_no_empty_curves() -> None:
     lines = drawn(View(title="job", steps=3, groups_per_step=4, history=history))
     assert [text for text in lines if "reward" in text or "tokens/s" in text] == []
     assert line(lines, "rollouts") == "rollouts – version 2"
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+def test_numbers_that_are_not_finite_are_left_out(number: str) -> None:
+    history = History()
+    for step in range(1, 9):
+        history.add(with_every_number_as(number, a_step(step)))
+    alarms = find_alarms(history, config=a_config(), now=START)
+    drawn(View(title="job", steps=8, groups_per_step=4, history=history, alarms=alarms))
+    assert "reward –" in step_line(history.last_step, history, steps=8)
 
 
 def test_a_long_step_shows_its_time_and_takes_it_off_the_time_left() -> None:

@@ -23,7 +23,7 @@ from slipstream.v1 import learner_pb2, learner_pb2_grpc, replay_pb2, replay_pb2_
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.reward import Answer, Reward, RewardFunction, Verdict
-from slipstream.verifier.rewards.exact_match import ExactMatch
+from slipstream.verifier.rewards.matching import ExactMatch
 from slipstream.verifier.servicer import VerifierServicer
 from verifier.scoring import Bench
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from slipstream.cli.__main__ import main
-from slipstream.cli.clusters.ticket import Ticket
+from slipstream.cli.clusters.probe_weights import Ticket
 
 SERVICES = Path(__file__).parents[2] / "services"
 SECONDS = 120.0

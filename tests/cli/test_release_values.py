@@ -11,8 +11,7 @@ import yaml
 from render import CHART, ROOT, examples
 from slipstream.cli.errors import UsageError
 from slipstream.cli.release.quantity import size_of
-from slipstream.cli.release.set_syntax import with_set
-from slipstream.cli.release.values import read_values
+from slipstream.cli.release.values import read_values, with_set
 
 EXPRESSIONS = [
     "a=1",

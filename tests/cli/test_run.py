@@ -445,6 +445,12 @@ def test_a_run_that_was_stopped_while_it_was_paused_goes_on_and_says_so(launcher
     assert err == ""
 
 
+def test_a_pause_that_is_newer_than_the_start_of_the_run_stays(launcher: Launcher) -> None:
+    status, out, err = launcher.run(FAKE="replay:paused_since")
+    assert status == 0, err
+    assert "goes on" not in out
+
+
 def test_resume_without_a_run_is_an_error(launcher: Launcher) -> None:
     status, _, err = launcher.run("--resume")
 

@@ -10,7 +10,7 @@ from slipstream.cli.checks.environment import check_environment
 from slipstream.cli.checks.prompts import check_prompts
 from slipstream.cli.checks.rewards import check_rewards
 from slipstream.cli.checks.verifier import check_verifier
-from slipstream.cli.source_table import source_table
+from slipstream.cli.validate import source_table
 from slipstream.config import ConfigError, RunConfig, parse_config
 
 SUMS: dict[str, Any] = {"kind": "addition", "digits": 1, "name": "sums"}

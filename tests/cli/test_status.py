@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from cli.runs import a_config, a_step, an_evaluation, make_run, some_rows
+from cli.runs import NO_NUMBERS, a_config, a_step, an_evaluation, make_run, some_rows, with_every_number_as
 from slipstream.cli.__main__ import main
 from slipstream.cli.launch.run_directory import LOCK, RunDirectory, RunLock, is_running
 from slipstream.v1 import replay_pb2, replay_pb2_grpc
@@ -299,3 +299,29 @@ def test_a_truncated_last_row_is_left_out(tmp_path: Path, capsys: Output) -> Non
     run = make_run(tmp_path, [*some_rows(3), an_evaluation(4, 0.5)])
     run.metrics.write_bytes(run.metrics.read_bytes()[:-20])
     assert answer(capsys, "status", str(tmp_path))["held_out_step"] == 3
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+def test_numbers_that_are_not_finite_count_as_missing(number: str, tmp_path: Path, capsys: Output) -> None:
+    bad = [with_every_number_as(number, a_step(step)) for step in range(31, 41)]
+    evaluation = with_every_number_as(number, an_evaluation(40, 0.5))
+    make_run(tmp_path, [*some_rows(30), *bad, evaluation], summary=SUMMARY)
+    status = answer(capsys, "status", str(tmp_path))
+    assert status["step"] == 40
+    assert status["held_out_step"] == 30
+    assert "step 40" in printed(capsys, "status", str(tmp_path))
+    assert main(["plot", str(tmp_path)]) == 0
+
+
+def test_a_step_that_no_float_has_is_left_out(tmp_path: Path, capsys: Output) -> None:
+    make_run(tmp_path, [*some_rows(3), {**a_step(4), "step": 10**400}])
+    assert answer(capsys, "status", str(tmp_path))["step"] == 3
+    assert "step 3" in printed(capsys, "status", str(tmp_path))
+
+
+def test_files_that_are_nested_too_deeply_are_wrong_usage(tmp_path: Path, capsys: Output) -> None:
+    run = make_run(tmp_path, some_rows(3))
+    run.summary.write_text("[" * 100_000)
+    assert "summary.json cannot be read" in printed(capsys, "status", str(tmp_path), status=2)
+    run.config.write_text("a: " + "[" * 5000)
+    assert "nested too deeply" in printed(capsys, "status", str(tmp_path), status=2)

@@ -164,6 +164,22 @@ def test_a_claim_that_is_too_small_for_its_checkpoints_is_refused(job: Job, moun
     assert job.validate(*mounted, "--set", "learner.checkpoints.size=38Gi")
 
 
+def test_rollouts_without_memory_for_an_arriving_version_are_refused(job: Job, mounted: list[str]) -> None:
+    """On CPUs a rollout holds 0.47 GiB of weights, a cache of 2 GiB, a version and a delta that arrives."""
+    with_size(job.folder, PARAMETERS // 8)
+    cpu = {"learner": {"gpu": {"count": 0}, "resources": limits("19Gi")}}
+    run = {**RUN, "rollout": {**RUN.get("rollout", {}), "kv_cache_gib": 2}}
+
+    def values(memory: str) -> dict[str, Any]:
+        return {**VALUES, **cpu, "rollout": {"defaults": {"gpu": {"count": 0}, "resources": limits(memory)}}}
+
+    err = job.refused(*mounted, values=values("3Gi"), run=run)
+    assert "weights.staging_mib: is 1024, so 1 process(es) of an engine need 0.7 GiB each" in err
+    assert job.validate(*mounted, values=values("3300Mi"), run=run)
+    never = {**run, "weights": {"staging_mib": 0}}
+    assert job.validate(*mounted, values=values("2900Mi"), run=never)
+
+
 def limits(memory: str) -> dict[str, Any]:
     return {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": memory}}
 

@@ -245,6 +245,12 @@ def test_addresses_beyond_loopback_are_right_with_tls_and_with_the_plaintext_fla
     assert problems(*far, "rpc.plaintext=true") == problems(*far, tls) == []
 
 
+def test_the_keys_of_encrypted_weights_do_not_travel_in_plaintext() -> None:
+    (problem,) = problems("weights.encrypt=true", "rpc.plaintext=true")
+    assert problem.key == "weights.encrypt"
+    assert problems("weights.encrypt=true") == []
+
+
 def test_length_is_not_punished_by_a_reward_and_by_the_shaping() -> None:
     length = "rewards=[{name: exact_match}, {name: length, safe_tokens: 8, max_tokens: 16}]"
     twice = problems(length, "algorithm.preset=dapo")

@@ -15,6 +15,7 @@ BY_LINE = {"\n"}
 ONLY_TEXT = {
     "cuda.py": "torch states the reason of a driver error in the first sentence of its text",
     "replay/redis_errors.py": "Redis sends the error of a script as text",
+    "samples/database.py": "DuckDB appends the query to the text of an error",
 }
 """Module → why the other side sends no fields."""
 

@@ -257,7 +257,12 @@ def test_set_of_an_unknown_key_suggests_the_nearest() -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("a: [1", "not valid YAML"), ("- 1\n- 2", "top level"), ("learner: 5", "learner")],
+    [
+        ("a: [1", "not valid YAML"),
+        ("a: 2001-99-99", "not valid YAML"),
+        ("- 1\n- 2", "top level"),
+        ("learner: 5", "learner"),
+    ],
 )
 def test_a_malformed_file_names_itself(tmp_path: Path, text: str, complaint: str) -> None:
     file = tmp_path / "job.yaml"

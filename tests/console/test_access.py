@@ -104,6 +104,24 @@ def test_the_token_is_entered_once(run_dir: Path) -> None:
     assert visitor.get("/").status_code == 200
 
 
+def test_the_cookie_is_of_one_port_and_does_not_tell_the_token(run_dir: Path) -> None:
+    visitor = client(run_dir, Access(token=TOKEN), "localhost:8600")
+    cookie = visitor.post("/login", data={"token": TOKEN}).headers["set-cookie"].partition(";")[0]
+    name, _, value = cookie.partition("=")
+    assert name == "slipstream_console_8600"
+    assert TOKEN not in cookie
+    visitor.cookies.clear()
+    for access, host, sent, status in (
+        (Access(token=TOKEN), "localhost:8600", cookie, 200),
+        (Access(token=TOKEN), "localhost:8601", cookie, 401),
+        (Access(token=TOKEN + "2"), "localhost:8600", cookie, 401),
+        (Access(token=TOKEN), "localhost:8600", f"{name}={TOKEN}", 401),
+        (Access(token=TOKEN), "localhost:8600", f"slipstream_console_8601=other; {cookie}", 200),
+    ):
+        assert client(run_dir, access, host).get("/", headers={"cookie": sent}).status_code == status
+    assert visitor.get("/", headers={"authorization": f"Bearer {value}"}).status_code == 401
+
+
 def test_a_form_that_is_too_long_is_refused(run_dir: Path) -> None:
     assert client(run_dir, Access(token=TOKEN)).post("/login", content=b"x" * 10_000).status_code == 413
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 
@@ -17,10 +18,10 @@ from fastapi.testclient import TestClient
 from slipstream.cli.launch.history import History
 from slipstream.console.app import make_app
 from slipstream.console.catalogue import NoRun, open_catalogue
-from slipstream.console.lab_jobs import MOST_KEPT, Batch, LabBusy, LabJobs
+from slipstream.console.lab_jobs import MOST_KEPT, Batch, Choice, LabBusy, LabJobs
 from slipstream.console.metric_rows import columns
 from slipstream.console.run_view import RunView
-from slipstream.records import Admission
+from slipstream.records import Admission, Ledger, ReplayStats
 from slipstream.samples.reader import Filter, SampleReader
 from slipstream.samples.table import SCHEMA
 
@@ -90,6 +91,13 @@ def test_samples_equal_those_of_the_reader(run_dir: Path, browser: TestClient) -
     assert browser.get("/api/samples", params={"text": "SCRIPT"}).json()["total"] == 5
 
 
+def test_a_row_has_the_value_of_each_reward_and_no_detail(browser: TestClient) -> None:
+    (row, *_) = browser.get("/api/samples", params={"state": "trained"}).json()["rows"]
+    place = {name: row[name] for name in ("step", "group", "member")}
+    stored = browser.get("/api/sample", params=place).json()["rewards"]
+    assert row["rewards"] == {reward["name"]: reward["value"] for reward in stored} != {}
+
+
 def test_a_completion_has_the_stored_numbers_bit_by_bit(run_dir: Path, browser: TestClient) -> None:
     stored = SampleReader(run_dir).completion(2, "2-0", 1)
     assert stored is not None
@@ -147,6 +155,8 @@ def test_a_spreadsheet_computes_no_text(tmp_path: Path) -> None:
     ("query", "words"),
     [
         ("samples?order=evil", "order: got 'evil'"),
+        ("samples?state=lost", "state: got 'lost', needs one of trained, withheld"),
+        ("samples.csv?state=lost", "state: got 'lost', needs one of trained, withheld"),
         ("samples?least_reward=much", "least_reward: got 'much', needs a number"),
         ("samples?count=100000", "count up to 1000"),
         ("samples?start=x", "start: got 'x', needs a whole number"),
@@ -214,6 +224,38 @@ def test_a_truncated_part_is_named(tmp_path: Path) -> None:
     assert part.name in answer.json()["error"]
 
 
+def test_a_truncated_part_is_left_out_and_named_and_is_back_when_it_is_whole(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "cut", steps=3)
+    span = {"lane": "learner", "what": "train", "start": 1.79e9, "end": 1.79e9 + 1, "step": 1}
+    (folder / "timeline.jsonl").write_text(json.dumps(span) + "\n")
+    part = folder / "samples" / "000000002-000000002.parquet"
+    content = part.read_bytes()
+    part.write_bytes(content[:-100])
+    page = TestClient(make_app(open_catalogue(folder)))
+    samples, timeline = page.get("/api/samples").json(), page.get("/api/timeline").json()
+    assert ({row["step"] for row in samples["rows"]}, samples["unreadable"]) == ({1, 3}, [part.name])
+    assert (timeline["spans"], timeline["unreadable"]) == (1, [part.name])
+    steps = page.get("/api/samples/steps").json()
+    assert ([row["step"] for row in steps["steps"]], steps["unreadable"]) == ([1, 3], [part.name])
+    assert len(page.get("/api/samples.jsonl").text.splitlines()) == 8
+    alone = page.get("/api/samples", params={"first_step": 2, "last_step": 2})
+    assert (alone.status_code, part.name in alone.json()["error"]) == (404, True)
+    assert "select" not in alone.json()["error"].lower()
+    part.write_bytes(content)
+    assert page.get("/api/samples").json()["unreadable"] == []
+    assert page.get("/api/samples").json()["total"] == 12
+
+
+def test_the_timeline_without_a_readable_part_has_the_spans_of_the_processes(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "cut", steps=1)
+    span = {"lane": "learner", "what": "train", "start": 1.79e9, "end": 1.79e9 + 1, "step": 1}
+    (folder / "timeline.jsonl").write_text(json.dumps(span) + "\n")
+    (part,) = (folder / "samples").glob("*.parquet")
+    part.write_text("no parquet")
+    timeline = TestClient(make_app(open_catalogue(folder))).get("/api/timeline").json()
+    assert (timeline["spans"], timeline["unreadable"]) == (1, [part.name])
+
+
 def test_a_directory_that_was_replaced_shows_the_new_run(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "runs" / "same", steps=5)
     page = TestClient(make_app(open_catalogue(folder)))
@@ -224,6 +266,26 @@ def test_a_directory_that_was_replaced_shows_the_new_run(tmp_path: Path) -> None
     (folder / "metrics.jsonl").write_text("")
     write_rows(folder, [step_row(step, time=0.5) for step in range(1, 9)])
     assert page.get("/api/series", params={"keys": "reward_mean"}).json()["step"] == [*range(1, 9)]
+
+
+def test_a_new_run_in_a_directory_of_the_same_inode_has_its_own_tokenizer(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "runs" / "same", steps=1)
+    page = TestClient(make_app(open_catalogue(folder)))
+
+    def text() -> str:
+        shown = page.get("/api/sample", params={"step": 1, "group": "1-0", "member": 0}).json()
+        first: str = shown["texts"][0]
+        return first
+
+    for spelling in ("old", "new"):
+        rmtree(folder / "samples")
+        for name in ("config.yaml", "metrics.jsonl"):
+            (folder / name).unlink()
+        for entry in make_run(tmp_path / spelling, steps=1).iterdir():
+            entry.rename(folder / entry.name)
+        vocabulary = {f"{spelling}{number}": number for number in range(100)}
+        (folder / "samples" / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
+        assert text().startswith(spelling)
 
 
 def test_a_configuration_that_changed_is_read_again(tmp_path: Path) -> None:
@@ -274,6 +336,49 @@ def test_folders_that_cannot_be_read_and_links_that_lead_out_are_left_out(
         assert (answer.status_code, "leads out of" in answer.json()["error"]) == (404, True)
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "samples/evaluations",
+        "samples/000000001-000000001.parquet",
+        "samples/tokenizer.json",
+        "stages/01_sft",
+        "stages/01_sft/samples",
+        "stages/01_sft/samples/000000001-000000001.parquet",
+        "checkpoints/step_00000001/model",
+    ],
+)
+def test_a_link_deep_in_a_run_that_leads_out_is_refused(tmp_path: Path, inner: str) -> None:
+    folder = make_run(tmp_path / "runs" / "made", steps=1)
+    outside = make_run(tmp_path / "outside", steps=1)
+    page = TestClient(make_app(open_catalogue(folder)))
+    if inner.startswith("stages/01_sft/"):
+        make_run(folder / "stages" / "01_sft", steps=1)
+        (folder / "metrics.jsonl").unlink()
+    link, target = folder / inner, outside / inner.removeprefix("stages/01_sft/")
+    assert page.get("/api/samples").json()["total"] == 4
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_dir():
+        rmtree(link)
+    link.unlink(missing_ok=True)
+    link.symlink_to(target if target.exists() else outside)
+    for place in ("samples", "samples.csv", "run", "metrics.jsonl"):
+        answer = page.get(f"/api/{place}")
+        assert (answer.status_code, "leads out of" in answer.json()["error"]) == (404, True)
+
+
+def test_a_link_below_a_link_that_stays_inside_is_refused_if_it_leads_out(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "runs" / "made", steps=1)
+    outside = make_run(tmp_path / "outside", steps=1) / "samples" / "000000001-000000001.parquet"
+    kept = tmp_path / "runs" / "evaluations"
+    (folder / "samples" / "evaluations").rename(kept)
+    (folder / "samples" / "evaluations").symlink_to(kept)
+    page = TestClient(make_app(open_catalogue(folder)))
+    assert page.get("/api/samples").json()["total"] == 4
+    (kept / outside.name).symlink_to(outside)
+    assert "leads out of" in page.get("/api/samples").json()["error"]
+
+
 def test_what_another_program_wrote_is_shown_or_left_out(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "foreign", steps=1)
     write_rows(folder, [step_row(2, huge=10**400, half="\ud800"), step_row(3, late=1.0), step_row(4)])
@@ -286,8 +391,43 @@ def test_what_another_program_wrote_is_shown_or_left_out(tmp_path: Path) -> None
     assert page.get("/api/samples.csv", params={"order": "evil"}).status_code == 422
 
 
+def test_a_step_that_no_float_has_is_left_out_and_counted(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "huge", steps=2)
+    write_rows(folder, [{**step_row(3), "step": 10**400}, {**step_row(3), "step": -1}])
+    page = TestClient(make_app(open_catalogue(folder)))
+    run = page.get("/api/run").json()
+    assert (run["step"], run["unreadable"]) == (2, 2)
+    assert page.get("/api/series", params={"keys": "reward_mean"}).json()["step"] == [1, 2]
+    assert len(page.get("/api/metrics.csv").text.splitlines()) == 3
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_one_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "deep", steps=1)
+    (folder / "config.yaml").write_text("a: " + "[" * 5000)
+    answer = TestClient(make_app(open_catalogue(folder))).get("/api/run")
+    assert (answer.status_code, answer.json()["config"]) == (200, None)
+
+
+@pytest.mark.parametrize("place", [lambda file: None, Path.mkdir], ids=["missing", "a folder"])
+def test_rows_that_are_no_file_are_not_downloaded(tmp_path: Path, place: Callable[[Path], None]) -> None:
+    folder = make_run(tmp_path / "rowless", steps=1)
+    (folder / "metrics.jsonl").unlink()
+    place(folder / "metrics.jsonl")
+    answer = TestClient(make_app(open_catalogue(folder))).get("/api/metrics.jsonl")
+    assert (answer.status_code, "there is no such file" in answer.json()["error"]) == (404, True)
+
+
+def test_a_tokenizer_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "tokens", steps=1)
+    (folder / "samples" / "tokenizer.json").write_text("[" * 100_000)
+    page = TestClient(make_app(open_catalogue(folder)))
+    answer = page.get("/api/sample", params={"step": 1, "group": "1-0", "member": 0})
+    assert (answer.status_code, "tokenizer.json" in answer.json()["error"]) == (404, True)
+
+
 def test_the_lab_is_started_by_a_visitor_and_not_by_a_link(browser: TestClient) -> None:
-    assert browser.get("/api/lab", params={"step": 2}).json() == {"done": False, "report": None}
+    nothing = {"begun": False, "done": False, "report": None}
+    assert browser.get("/api/lab", params={"step": 2}).json() == nothing
     answer = browser.post("/api/lab", json={"step": 99})
     assert (answer.status_code, "step 99" in answer.json()["error"]) == (404, True)
 
@@ -297,7 +437,7 @@ def test_the_lab_takes_no_more_steps_than_it_can_keep(
 ) -> None:
     ended = asyncio.Event()
 
-    async def compare(self: LabJobs, batch: Batch) -> dict[str, int]:
+    async def compare(self: LabJobs, batch: Batch, choice: Choice) -> dict[str, int]:
         await ended.wait()
         return {"step": batch.step}
 
@@ -330,8 +470,19 @@ def test_a_download_is_of_one_moment(tmp_path: Path) -> None:
 
 def test_a_pause_is_told_in_words(tmp_path: Path) -> None:
     view = RunView("made", make_run(tmp_path / "made", steps=3))
-    overview = view.overview(Admission(paused=True, by="anna", reason="new disk"))
+    admission = Admission(paused=True, by="anna", reason="new disk")
+    overview = view.overview(
+        ReplayStats(ledger=Ledger(), version=3, admission_free=0, kept=0, admission=admission)
+    )
     assert [
         (alarm["severity"], alarm["words"]) for alarm in overview["alarms"] if alarm["name"] == "paused"
     ] == [("note", "paused by anna: new disk")]
     assert "paused" not in [alarm["name"] for alarm in view.overview()["alarms"]]
+
+
+def test_a_bad_ledger_of_a_run_that_has_ended_is_an_alarm(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "made", steps=3)
+    ledger = {"leased": 101, "inserted": 100, "filtered": {"equal rewards": 99}, "retired": {"sandbox": 2}}
+    (folder / "summary.json").write_text(json.dumps({"ledger": ledger}))
+    alarms = TestClient(make_app(open_catalogue(folder))).get("/api/run").json()["alarms"]
+    assert {"residual", "filtered", "retired"} <= {alarm["name"] for alarm in alarms}

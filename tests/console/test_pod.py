@@ -16,6 +16,7 @@ import grpc
 import pytest
 from console.runs import make_run
 from fastapi.testclient import TestClient
+from httpx import ASGITransport, AsyncClient
 from slipstream.config import RunConfig, parse_config
 from slipstream.console.__main__ import main
 from slipstream.console.app import Runs, make_app
@@ -28,13 +29,13 @@ START_SECONDS = 60
 
 
 class Replay(ReplayServicer):
-    """Replay at version 7."""
+    """Replay at version 7, which has lost a group."""
 
     async def GetStats(self, request: Any, context: Any) -> pb.GetStatsResponse:
         return pb.GetStatsResponse(version=7)
 
     async def GetActivity(self, request: Any, context: Any) -> pb.GetActivityResponse:
-        return pb.GetActivityResponse()
+        return pb.GetActivityResponse(ledger=pb.Ledger(leased=1, retired={"sandbox": 2}))
 
     async def ListRollouts(self, request: Any, context: Any) -> pb.ListRolloutsResponse:
         return pb.ListRolloutsResponse()
@@ -68,6 +69,22 @@ def test_the_run_of_the_release_is_asked_at_the_address_of_the_configuration_and
 
     own, old = asyncio.run(live())
     assert (own["announced_version"], old) == (7, None)
+
+
+def test_a_run_whose_replay_answers_is_running_and_silent_and_its_ledger_raises_alarms(
+    tmp_path: Path,
+) -> None:
+    folder = make_run(tmp_path / "own", steps=3)
+
+    async def asked() -> Any:
+        async with replay() as pod:
+            app = make_app(open_catalogue(folder), pod=pod)
+            async with AsyncClient(transport=ASGITransport(app), base_url="http://localhost") as page:
+                return (await page.get("/api/run")).json()
+
+    state = asyncio.run(asked())
+    assert (state["state"], state["words"]) == ("running", "training")
+    assert {"silent", "residual", "retired"} <= {alarm["name"] for alarm in state["alarms"]}
 
 
 def test_a_run_that_has_not_begun_is_not_listed_and_then_is(tmp_path: Path) -> None:

@@ -30,3 +30,12 @@ def test_a_directory_that_is_no_run_is_wrong_usage(tmp_path: Path, name: str) ->
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.startswith("slipstream: console: ")
+
+
+def test_an_objective_without_a_module_is_wrong_usage(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "made", steps=1)
+    command = [sys.executable, "-m", "slipstream.cli", "console", str(run), "--port", "0"]
+    done = subprocess.run([*command, "--objective", "soft"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("slipstream: console: ")
+    assert "package.module:function" in done.stderr

@@ -15,7 +15,7 @@ PAGES = (
     *sorted((ROOT / "deploy").rglob("*.md")),
 )
 """The pages with commands. tests/chart checks those of the generated page charts/slipstream/README.md."""
-FURTHER_PROGRAMS = ("alias", "bash", "eval", "export", "for", "hf", "pip", "python", "sed", "uv")
+FURTHER_PROGRAMS = ("alias", "bash", "eval", "export", "for", "hf", "pip", "python", "sed", "ssh", "uv")
 SHELLS = ("bash", "console", "sh", "shell")
 ASSIGNMENT = re.compile(r"^(?:\w+=(?:\$\([^)]*\)|\S)*\s+)+")
 

@@ -1,6 +1,5 @@
 """docs/architecture.md: its invariants, tests, packages and import rules are those of the repository."""
 
-import ast
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -45,8 +44,7 @@ def sources() -> Iterator[Path]:
 
 
 def functions(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {*re.findall(r"^ *(?:async )?def (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)}
 
 
 def test_there_are_sixteen_invariants_in_order_each_with_an_anchor() -> None:

@@ -14,7 +14,7 @@ from slipstream.actor.environment import Episode, EpisodeBounds
 from slipstream.actor.episode_run import Played, run_episode
 from slipstream.cli.__main__ import main
 from slipstream.cli.checks.environment import check_environment
-from slipstream.cli.source_table import source_table
+from slipstream.cli.validate import source_table
 from slipstream.config import load_config, parse_config
 from slipstream.config.checks import check_config
 from slipstream.config.openenv import OpenEnvEnvironment

@@ -5,6 +5,7 @@ A command that no pattern of handled_commands.py matches fails, and so does a pa
 
 import ast
 import re
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,10 @@ from samples.made_up import completion, group, values_of
 from samples.test_writer import writing
 from slipstream.cli.__main__ import _parser, _take_config_from_options, main
 from slipstream.config import load_config, parse_config
+from slipstream.samples.folder import parts_of
+from slipstream.samples.parts import blocks as rows_of
+from slipstream.samples.parts import write_part
+from slipstream.samples.table import SCHEMA
 
 COMMANDS = [command for page in PAGES for command in commands_of(page)]
 OURS = [command for command in COMMANDS if command.words[:1] in (["slipstream"], [".venv/bin/slipstream"])]
@@ -164,6 +169,19 @@ def test_a_command_on_stored_completions_runs(
     monkeypatch.chdir(stored)
     assert main(command.words[1:]) == 0
     assert capsys.readouterr().out
+
+
+def test_the_query_of_the_page_counts_no_completion_twice_beside_an_unfinished_merge(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "latest" / "samples"
+    shutil.copytree(stored / "runs" / "latest" / "samples", folder)
+    (part,) = parts_of(folder)
+    write_part(folder, 40, 41, rows_of(part), SCHEMA)
+    (query,) = blocks((ROOT / "docs/samples.md").read_text(encoding="utf-8"), "python")
+    monkeypatch.chdir(tmp_path)
+    exec(query, {})
+    assert " 40 │            8 │" in capsys.readouterr().out
 
 
 FRAGMENTS = {

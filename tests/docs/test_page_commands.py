@@ -20,7 +20,7 @@ from chart.manifests import pod_templates
 from docs.shell_blocks import PROGRAMS, Call, blocks, inline, prompted, run_shell
 from slipstream import __version__
 from slipstream.cli.__main__ import _parser, main
-from slipstream.cli.release.set_syntax import with_text
+from slipstream.cli.release.values import with_text
 from slipstream.config.load import laid_over
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,12 +116,21 @@ def releases(calls: list[Call]) -> list[Call]:
     return of(calls, "helm", "install", "upgrade")
 
 
+def values_of_the_console() -> dict[str, Any]:
+    """Return the values with which the page enables the console."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(console:\n  enabled: true\n.*?)```", page, re.DOTALL)
+    values: dict[str, Any] = yaml.safe_load(block)
+    return values
+
+
 def existing_objects(calls: list[Call]) -> set[str]:
     """Return kind and name of all objects: of the releases, their pods, and those that the page creates."""
     documents = [document for call in releases(calls) for document in rendered(call)]
     documents += list(yaml.safe_load_all(page_file("fill.yaml")))
     for call in releases(calls):
         documents += rendered(call, {"learner": {"workload": "LeaderWorkerSet"}})
+        documents += rendered(call, values_of_the_console())
     names = {f"{d['kind'].lower()}/{d['metadata']['name']}" for d in documents}
     pods = {f"pod/{d['metadata']['name']}-0" for d in documents if d["kind"] == "StatefulSet"}
     created = {
@@ -288,7 +297,7 @@ def test_every_file_that_a_command_reads_is_on_the_page_or_provided_or_in_the_cl
 
 def test_the_command_line_accepts_every_call_of_slipstream(calls: list[Call]) -> None:
     ours = of(calls, "slipstream")
-    assert {call.words[0] for call in ours} == {"certs", "cluster", "probe", "validate"}
+    assert {call.words[0] for call in ours} == {"certs", "cluster", "control", "probe", "validate"}
     inside = [call.words[call.words.index("--") + 1 :] for call in of(calls, "kubectl", "exec")]
     assert sum(words[0] == "slipstream" for words in inside) == 2
     for words in [*(call.words for call in ours), *(w[1:] for w in inside if w[0] == "slipstream")]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from docs.commands import commands_of
 from docs.markdown import broken_links, code, table
 from docs.shell_blocks import blocks, prompted, run_shell
 from rich.console import Console
@@ -94,6 +95,14 @@ def test_every_output_is_that_of_its_command(folder: Path, capsys: pytest.Captur
         words = command.split("#")[0].split()[1:]
         assert main(words) == 0, command
         assert capsys.readouterr().out == output, command
+
+
+def test_every_command_that_reads_a_run_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [command for command in commands_of(PATH) if command.words[1] != "run"]
+    assert {command.words[1] for command in commands} == {"status", "ledger", "plot"}
+    for command in commands:
+        assert main(command.words[1:]) == 0, command.text
+        assert capsys.readouterr().out, command.text
 
 
 def test_the_command_line_accepts_every_command(tmp_path: Path) -> None:

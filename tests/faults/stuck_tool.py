@@ -4,6 +4,7 @@ import time
 
 from slipstream.actor.chat.tools import OwnTool
 from slipstream.actor.environment import Episode
+from slipstream.telemetry.logs import Log
 
 
 def wait(seconds: float) -> str:
@@ -16,7 +17,7 @@ class StuckTool:
     """Samples one turn, and calls the tool."""
 
     def __init__(self) -> None:
-        self._tool = OwnTool(wait, seconds=300)
+        self._tool = OwnTool(wait, seconds=300, log=Log(pod="actor"))
 
     async def run(self, episode: Episode) -> None:
         """See Environment."""

@@ -17,8 +17,7 @@ from pathlib import Path
 import grpc
 import pytest
 import yaml
-from slipstream.actor.tools.program_client import ProgramClient
-from slipstream.actor.tools.python_tool import NO_OUTPUT, Notebook
+from slipstream.actor.tools.python_tool import NO_OUTPUT, Notebook, ProgramClient
 from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config import RunConfig
 from slipstream.config.environments import PythonTool

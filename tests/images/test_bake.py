@@ -1,5 +1,6 @@
 """docker/bake.hcl builds every image under the chart's names; docker/digests.py pins their digests."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -132,6 +133,15 @@ def test_a_digest_stays_with_its_repository_if_values_name_another_repository():
 def test_an_own_image_overrides_the_digests_with_a_digest_or_without(digest, image):
     own = {"verifier": {"image": {"repository": "slipstream/verifier", "digest": digest}}}
     assert images_of(laid_over(DIGESTS, own)) == {*images_of(DIGESTS), f"slipstream/verifier{image}"}
+
+
+def test_the_command_of_the_page_writes_the_digests(tmp_path):
+    (command,) = re.findall(r"^python3 docker/digests\.py .*$", PAGE, flags=re.MULTILINE)
+    (tmp_path / "docker").symlink_to(ROOT / "docker")
+    images = {name: {"containerimage.digest": DIGEST} for name in ("services", "learner", "rollout", "cpu")}
+    (tmp_path / "images.json").write_text(json.dumps(images), encoding="utf-8")
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    assert yaml.safe_load((tmp_path / "digests.yaml").read_text(encoding="utf-8")) == values(images)
 
 
 def test_without_the_image_of_the_console_its_digest_is_left_out():

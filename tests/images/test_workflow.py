@@ -14,13 +14,14 @@ STEPS = [step for job in WORKFLOW["jobs"].values() for step in job["steps"]]
 TARGETS = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-def test_there_is_a_job_for_lint_tests_chart_and_images():
+def test_there_is_a_job_for_lint_tests_browser_chart_and_images():
     commands = {
         name: [s["run"] for s in job["steps"] if "run" in s] for name, job in WORKFLOW["jobs"].items()
     }
     assert commands == {
         "lint": ["make lint"],
         "test": ["make test"],
+        "browser": ["make test-browser"],
         "chart": ["make test-chart"],
         "images": ['make images IMAGES="services cpu"'],
     }

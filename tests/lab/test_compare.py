@@ -2,8 +2,11 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,18 +15,31 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from docs.commands import Command, commands_of
+from docs.shell_blocks import blocks
 from samples.made_up import completion, group, values_of
 from samples.test_writer import writing
 from slipstream.algorithms import resolve_loss
-from slipstream.algorithms.spec import AGGREGATIONS, CORRECTIONS, OBJECTIVES
+from slipstream.algorithms.spec import (
+    AGGREGATIONS,
+    CORRECTIONS,
+    OBJECTIVES,
+    Aggregation,
+    Cispo,
+    Dppo,
+    LossSpec,
+    Tis,
+)
 from slipstream.cli.__main__ import main
 from slipstream.lab.batch import Batch, NotStored, make_batch
 from slipstream.lab.compare import candidates, cosine, tried
 from slipstream.lab.curves import gate_curve
+from slipstream.lab.plot import draw_cosines, load_pyplot
 from slipstream.lab.words import paragraph
 from slipstream.samples.reader import SampleReader
 from slipstream.samples.table import make_table, trained_groups
 
+ROOT = Path(__file__).parents[2]
 STEP = 6
 RUN: dict[str, Any] = {
     "algorithm": {"preset": "cispo"},
@@ -84,6 +100,47 @@ def test_the_runs_own_objective_is_among_the_others_with_the_same_slope() -> Non
     assert cosine(same.slope_T, torch.zeros_like(same.slope_T)) != cosine(same.slope_T, same.slope_T)
 
 
+@pytest.mark.parametrize(
+    "preset", ["icepop", "decoupled_gspo", "m2po", "dapo", "dr_grpo", "luspo", "dppo_tv", "kimi_k1_5"]
+)
+def test_the_row_of_each_part_of_the_run_is_the_loss_of_the_run(preset: str) -> None:
+    aggregation = {"aggregation": {"kind": "token_sum_norm", "max_tokens": 4}} if preset == "dr_grpo" else {}
+    own = resolve_loss({"preset": preset, "max_staleness": 1, **aggregation})
+    trials, _ = tried(BATCH, own, list(candidates(own, longest=8)))
+    parts = {own.objective.kind, own.aggregation.kind, *(part.kind for part in own.corrections)}
+    rows = {trial.candidate.name: trial for trial in trials if trial.candidate.name in parts}
+    assert rows.keys() == parts
+    for trial in rows.values():
+        assert trial.candidate.loss == own
+        assert (trial.norm, trial.cosine) == (1.0, pytest.approx(1.0))
+
+
+def loss_of(own: LossSpec, axis: str, kind: str) -> tuple[str, LossSpec]:
+    """Return the name and the loss of one candidate."""
+    (candidate,) = [c for c in candidates(own, longest=8) if (c.axis, c.kind) == (axis, kind)]
+    assert candidate.loss is not None, candidate.problem
+    return candidate.name, candidate.loss
+
+
+def test_candidates_have_the_other_parts_of_the_run() -> None:
+    parts = {"entropy": {"coefficient": 0.01}, "drift_penalty": {"coefficient": 0.1}, "top_entropy": {}}
+    own = resolve_loss({"preset": "icepop", "max_staleness": 1, **parts})
+    name, other = loss_of(own, "objective", "cispo")
+    assert name == "cispo, anchor batch"
+    assert other == replace(own, objective=Cispo(anchor="batch"))
+    assert loss_of(own, "correction", "tis") == ("tis", replace(own, corrections=(Tis(),)))
+    aggregated = replace(own, aggregation=Aggregation(kind="prompt_mean"))
+    assert loss_of(own, "aggregation", "prompt_mean") == ("prompt_mean", aggregated)
+
+
+def test_the_name_says_what_of_the_run_an_objective_cannot_have() -> None:
+    own = resolve_loss({"preset": "icepop", "max_staleness": 1})
+    name, other = loss_of(own, "objective", "dppo")
+    assert (name, other) == ("dppo, without icepop", replace(own, objective=Dppo(), corrections=()))
+    name, other = loss_of(resolve_loss({"preset": "luspo", "max_staleness": 1}), "objective", "is")
+    assert (name, other.aggregation.kind) == ("is, seq_mean_token_sum", "seq_mean_token_sum")
+
+
 def test_the_curves_are_the_mean_gates_of_the_tokens_that_are_not_over_age() -> None:
     own = resolve_loss({"objective": {"kind": "is"}, "aggregation": "token_mean", "max_staleness": 1})
     (trial,), _ = tried(BATCH, own, [])
@@ -129,21 +186,54 @@ def test_a_step_without_values_is_refused() -> None:
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
+    store_run(tmp_path, steps=(5, STEP))
+    return tmp_path
+
+
+def store_run(folder: Path, *, steps: Sequence[int]) -> None:
     random = Random(3)
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(RUN))
+    (folder / "config.yaml").write_text(yaml.safe_dump(RUN))
     groups = [group(f"g{n}", [completion(random) for _ in range(4)]) for n in range(4)]
-    with writing(tmp_path) as writer:
-        for step in (5, STEP):
+    with writing(folder) as writer:
+        for step in steps:
             sizes = [c.sampled for g in groups for c in g.completions]
             values = values_of(random, sizes)
             values.advantages_N[:] = np.where(values.completion_N % 2, 1.0, -1.0)
             writer.put(step, groups, values)
-    return tmp_path
 
 
-def run_lab(*arguments: object) -> "subprocess.CompletedProcess[str]":
+def run_lab(*arguments: object, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "slipstream.cli", "lab", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+COMMANDS = [
+    command
+    for page in ("docs/samples.md", "docs/objectives.md")
+    for command in commands_of(ROOT / page)
+    if command.words[:2] == ["slipstream", "lab"]
+]
+
+
+@pytest.fixture(scope="module")
+def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the run and the module that the pages name."""
+    folder = tmp_path_factory.mktemp("reader")
+    run = folder / "runs" / "20261126-1010"
+    run.mkdir(parents=True)
+    store_run(run, steps=(4, 40))
+    (folder / "runs" / "latest").symlink_to(run)
+    page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
+    (module,) = [block for block in blocks(page, "python") if "def soft_clip" in block]
+    (folder / "my_losses.py").write_text(module, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.text)
+def test_a_command_of_a_page_runs(command: Command, reader_folder: Path) -> None:
+    done = run_lab(*command.words[2:], folder=reader_folder)
+    assert done.returncode == 0, done.stderr
+    assert "The loss of this run excludes" in done.stdout
 
 
 def test_the_command_prints_tables_and_draws_a_picture(run_dir: Path) -> None:
@@ -153,6 +243,18 @@ def test_the_command_prints_tables_and_draws_a_picture(run_dir: Path) -> None:
     for name in ("gspo", "sapo", "icepop, anchor batch", "prompt_mean"):
         assert f"\n{name} " in done.stdout
     assert (run_dir / "plots" / f"lab-{STEP}.png").stat().st_size > 10_000
+
+
+def test_cosines_have_the_colours_of_the_console() -> None:
+    script = (ROOT / "services/slipstream/console/static/colours.js").read_text(encoding="utf-8")
+    hues = {name: [*map(int, rgb.split(","))] for name, rgb in re.findall(r"(\w+): \[([\d, ]+)\]", script)}
+    figure = load_pyplot().figure()
+    axis = figure.add_subplot()
+    draw_cosines(figure, axis, ["one", "other"], [[1, 0], [0, -1]], "")
+    (image,) = axis.images
+    colours = image.to_rgba(image.get_array(), bytes=True)[..., :3].tolist()
+    assert [colours[0][0], colours[1][1]] == [hues["orange"], hues["blue"]]
+    assert min(colours[0][1]) > 250
 
 
 def test_json_has_the_trials_of_the_chosen_step(run_dir: Path) -> None:

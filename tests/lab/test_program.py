@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from lab.stored_run import StoredRun
+from slipstream.lab.compare import UnknownCandidate
 from slipstream.lab.report import Options, compare
-from slipstream.lab.selection import UnknownCandidate
-from slipstream.lab.weights_words import about_weights
+from slipstream.lab.words import about_weights
 
 OWN = """
 calls = 0
@@ -145,3 +145,12 @@ def test_the_words_name_the_distance_and_the_losses_that_differ(run_dir: Path) -
     assert "The checkpoint of version 3 was made 1 step before it: its logprobs are " in words
     assert "points farthest away from the loss of this run (cosine " in words
     assert "From the checkpoint, 1 update of the loss of this run" in words
+
+
+def test_a_run_with_stages_is_compared_by_its_newest_stage(run_dir: Path, tmp_path: Path) -> None:
+    stage = tmp_path / "staged" / "stages" / "01_rl"
+    stage.parent.mkdir(parents=True)
+    run_dir.rename(stage)
+    done = run_lab(tmp_path, tmp_path / "staged", "--step", 4, "--json", "--no-weights", "--candidates", "is")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["step"] == 4

@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -230,10 +230,15 @@ class FakeReplay:
         self.away: set[str] = set()
         self.filtered: list[list[FilteredGroup]] = []
         """What each call of `take_filtered` returns; nothing afterwards."""
+        self.filtered_come = asyncio.Event()
+        """Until it is set, `take_filtered` sends nothing."""
+        self.filtered_come.set()
 
-    async def take_filtered(self) -> list[FilteredGroup]:
+    async def take_filtered(self) -> AsyncIterator[FilteredGroup]:
         self._answer("take_filtered")
-        return self.filtered.pop(0) if self.filtered else []
+        await self.filtered_come.wait()
+        for group in self.filtered.pop(0) if self.filtered else []:
+            yield group
 
     def _answer(self, call: str) -> None:
         if call in self.away:
@@ -283,6 +288,9 @@ class FakePublisher:
         self._weights = weights
         self.slow: asyncio.Event | None = None
         self.failure: Exception | None = None
+
+    def wants_probe(self, version: int) -> bool:
+        return False
 
     async def publish(self, version: int) -> Published:
         assert self._weights.locked(), "published while somebody may change the weights"

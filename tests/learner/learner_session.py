@@ -127,6 +127,7 @@ async def _learner(
     fleet.version = loaded.version
     publisher = Publisher(
         weights=loaded.snapshot.tensors,
+        changes=loaded.snapshot.changes,
         dtype=loaded.training.policy.dtype,
         device=CPU,
         fleet=fleet,

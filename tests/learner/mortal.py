@@ -1,7 +1,7 @@
 """A learner and a rollout that stop or are killed at a call that the test names."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,13 @@ class Mortal:
     def __init__(self, client: Any, script: Script) -> None:
         self._client = client
         self._script = script
+
+    async def take_filtered(self) -> AsyncIterator[Any]:
+        async def collect() -> list[Any]:
+            return [group async for group in self._client.take_filtered()]
+
+        for group in await self._script.call("take_filtered", collect):
+            yield group
 
     def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
         async def call(*arguments: Any, **named: Any) -> Any:

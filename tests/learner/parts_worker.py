@@ -12,7 +12,7 @@ import torch
 from learner.fakes import config_with
 from learner.ranks_worker import ALGORITHM, groups
 from slipstream.config import RunConfig
-from slipstream.learner.policy import loading, value_model
+from slipstream.learner.policy import loading, sharded_loading
 from slipstream.learner.policy.lora import load_trained
 from slipstream.learner.policy.model import Policy, whole
 from slipstream.learner.policy.reference import load_reference
@@ -128,8 +128,7 @@ def loaded_as_one() -> Iterator[None]:
     """Every rank loads whole models, which are sharded afterwards."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for module in (loading, value_model):
-            patch.setattr(module, "why_not_in_parts", lambda *_: "this is the way to compare with")
+        patch.setattr(sharded_loading, "why_not_in_parts", lambda *_: "this is the way to compare with")
         yield
 
 

@@ -216,7 +216,8 @@ def lockstep(ranks: TorchRanks, model: Path, folder: Path, dies: str) -> None:
 
     config = configured(model, "learner.steps=9")
     training = make(config, ranks)
-    snapshot, writer = Snapshot(training.policy, ranks), CheckpointWriter(folder / "checkpoints", ranks)
+    snapshot = Snapshot(training.policy, ranks, parity_tokens=32)
+    writer = CheckpointWriter(folder / "checkpoints", ranks)
     if ranks.rank:
         if dies == "yes":
             train, steps = training.train, []
@@ -246,6 +247,8 @@ def lockstep(ranks: TorchRanks, model: Path, folder: Path, dies: str) -> None:
         (folder / "lost").write_text(str(error))
         sys.exit(3)
     torch.save(snapshot.tensors, folder / "snapshot.pt")
+    assert snapshot.probe is not None
+    torch.save(snapshot.probe.logprobs, folder / "probe.pt")
 
 
 SCENES: dict[str, Callable[..., None]] = {

@@ -327,6 +327,23 @@ def test_a_step_trains_although_its_filtered_groups_do_not_arrive(policy: Policy
     assert "filtered groups are not stored" in said(scene.log)
 
 
+def test_no_step_waits_for_filtered_groups_and_late_ones_are_stored(policy: Policy, tmp_path: Path) -> None:
+    samples = FakeSamples()
+    scene = Scene(policy, tmp_path, samples=samples)
+    scene.replay.filtered = [[FilteredGroup(payload=b"", reason="equal")]]
+    scene.replay.filtered_come.clear()
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("train 3")
+        scene.replay.filtered_come.set()
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(run())
+    assert [filtered for step, _, filtered in samples.put_in if step < 3] == [[], []]
+    assert [filtered for step, _, filtered in samples.put_in if step == 3 and filtered] == [["equal"]]
+
+
 def test_a_run_without_a_teacher_waits_for_none(policy: Policy, tmp_path: Path) -> None:
     scene = Scene(policy, tmp_path)
     scene.run()
@@ -365,6 +382,24 @@ def test_checkpoints_and_evaluations_come_at_their_steps(policy: Policy, tmp_pat
     assert [e for e in happened if e.startswith("confirm")] == ["confirm 2", "confirm 4", "confirm 5"]
     kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert kept == ["step_00000004", "step_00000005"]
+
+
+def test_the_row_after_a_checkpoint_has_the_seconds_for_which_it_held_training(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Lockstep.begin_checkpoint
+
+    async def slow(self: Lockstep, state: Any) -> None:
+        await asyncio.sleep(0.2)
+        await begin(self, state)
+
+    monkeypatch.setattr(Lockstep, "begin_checkpoint", slow)
+    scene = Scene(policy, tmp_path, "learner.steps=4", "learner.checkpoint.every_steps=2")
+    scene.run()
+    seconds = [row["checkpoint_seconds"] for row in scene.rows if row["event"] == "step"]
+    assert seconds[:2] == [0, 0]
+    assert seconds[2] >= 0.2
+    assert seconds[3] == 0
 
 
 def test_a_stop_in_the_middle_gives_the_prefetched_batch_back_and_makes_a_checkpoint(

@@ -35,8 +35,12 @@ class Disconnected(FakeReplay):
 class Parts:
     """A lockstep and a publisher that do nothing."""
 
-    async def take_snapshot(self) -> None:
+    async def take_snapshot(self, *, probe: bool) -> None:
         """Copy nothing."""
+
+    def wants_probe(self, version: int) -> bool:
+        """Compare nothing."""
+        return False
 
     async def publish(self, version: int) -> None:
         """Send nothing."""

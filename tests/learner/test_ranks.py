@@ -12,7 +12,9 @@ import torch
 from learner.ranks_worker import CASES, compare, train_and_save
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences
 from slipstream.learner.batches.packing import pack
+from slipstream.learner.broadcast.parity_probe import take_parity_probe
 from slipstream.learner.checkpoints.checkpoint import latest_checkpoint
+from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.ranks.ranks import Alone, Heartbeat
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -84,7 +86,12 @@ def test_rank_0_leads_the_others_through_steps_snapshots_and_checkpoints(
     newest = latest_checkpoint(tmp_path / "checkpoints")
     assert newest is not None
     assert newest.name == "step_00000002"
-    assert all(tensor.isfinite().all() for tensor in torch.load(tmp_path / "snapshot.pt").values())
+    published = torch.load(tmp_path / "snapshot.pt")
+    assert all(tensor.isfinite().all() for tensor in published.values())
+    alone = load_policy(tiny_dir, source=tiny_dir, device=torch.device("cpu"), dtype=torch.float32)
+    alone.model.load_state_dict(published, strict=False)
+    probe = take_parity_probe(alone, 32)
+    assert torch.load(tmp_path / "probe.pt") == pytest.approx(probe.logprobs, abs=1e-4)
 
 
 def test_a_rank_that_dies_ends_the_others_within_the_deadline(tiny_dir: Path, tmp_path: Path) -> None:

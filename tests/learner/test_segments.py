@@ -39,7 +39,7 @@ from slipstream.records import (
     TurnEnd,
     VersionSpan,
 )
-from slipstream.records.sampling_order import sampling_order
+from slipstream.records.completion import sampling_order
 
 CPU = torch.device("cpu")
 PLAIN: dict[str, Any] = {"preset": "grpo", "advantage": {"kind": "dr_grpo"}, "aggregation": "token_mean"}

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from slipstream.learner.broadcast.publisher import Published, Publisher
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
+from slipstream.records import NO_VERSION
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
@@ -23,6 +25,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub, add_FleetServicer_to_server
+from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import manifest_from_proto
 from slipstream.weights.transfer import receive
@@ -38,9 +41,13 @@ class Died(Exception):
 
 class Worker:
     """`faults` are places, each used up once: die_at_prepare, silent_at_prepare, die_at_begin,
-    slow_to_pause, die_in_the_middle, stuck_in_the_middle, damaged, die_at_applied, die_at_commit."""
+    slow_to_pause, die_in_the_middle, stuck_in_the_middle, damaged, die_at_applied, die_at_commit. After
+    late_at_prepare, late_at_begin or late_at_commit it answers only when `go` is set."""
 
-    def __init__(self, name: str, *, faults: tuple[str, ...] = (), **join: Any) -> None:
+    def __init__(
+        self, name: str, *, faults: tuple[str, ...] = (), base: BaseCopy | None = None, **join: Any
+    ) -> None:
+        """`base`: a copy which deltas change."""
         self.name = name
         self.version = -1
         self.weights: dict[str, torch.Tensor] = {}
@@ -51,8 +58,16 @@ class Worker:
         self._join |= join
         self.prepare = pb.Prepare()
         self.released = threading.Event()
+        self.go = asyncio.Event()
         self._group: WeightGroup | None = None
         self._received: dict[str, torch.Tensor] = {}
+        self.base = base
+        self.bases: list[int] = []
+        """Base of each version that was sent to it; -1 for a full one."""
+        self.keys: list[bytes] = []
+        self.probed: list[int] = []
+        """Versions that came with a parity probe."""
+        self._base_sender = b""
 
     async def run(self, address: str) -> None:
         """Stay in the fleet until the stream ends or a fault ends the worker. Errors: AioRpcError."""
@@ -74,6 +89,8 @@ class Worker:
     async def _answers(self, message: pb.LearnerMessage) -> list[pb.WorkerMessage]:
         kind = message.WhichOneof("message")
         self.events.note(str(kind))
+        if self._fault(f"late_at_{kind}", at=kind != "begin"):
+            await self.go.wait()
         if kind == "prepare":
             self._die("die_at_prepare")
             self.prepare = message.prepare
@@ -82,10 +99,12 @@ class Worker:
             return [await self._form()]
         if kind == "begin":
             self._die("die_at_begin")
-            return [await self._receive()]
+            return [await self._receive(message.begin)]
         if kind == "commit":
             self._die("die_at_commit")
             self.version, self.weights = message.commit.version, self._received
+            if message.commit.HasField("probe"):
+                self.probed.append(self.version)
             self.events.note(f"serving {self.version}")
             return [pb.WorkerMessage(serving=pb.Serving(version=self.version, pause_seconds=0.5))]
         return []
@@ -99,14 +118,16 @@ class Worker:
             except TransferError as error:
                 return pb.WorkerMessage(failed=pb.Failed(**update, reason=str(error)))
             self.epochs.append(self.prepare.epoch)
-        return pb.WorkerMessage(ready=pb.Ready(**update))
+        return pb.WorkerMessage(ready=pb.Ready(**update, base_version=self._base_version()))
 
-    async def _receive(self) -> pb.WorkerMessage:
+    async def _receive(self, begin: pb.Begin) -> pb.WorkerMessage:
         update = {"epoch": self.prepare.epoch, "version": self.prepare.version}
         if self._fault("slow_to_pause"):
             await asyncio.sleep(0.3)
         try:
-            await asyncio.to_thread(self._receive_blocking)
+            await asyncio.to_thread(self._receive_blocking, begin)
+            if self._fault("late_at_begin"):
+                await self.go.wait()
             if self._fault("damaged"):
                 raise TransferError("bucket 0 arrived damaged")
         except TransferError as error:
@@ -115,10 +136,24 @@ class Worker:
             return pb.WorkerMessage(failed=pb.Failed(**update, reason=str(error)))
         return pb.WorkerMessage(applied=pb.Applied(**update, receive_seconds=0.1))
 
-    def _receive_blocking(self) -> None:
+    def _receive_blocking(self, begin: pb.Begin) -> None:
+        manifest = manifest_from_proto(begin.manifest)
         prepare = self.prepare
         assert self._group is not None
-        manifest = manifest_from_proto(prepare.manifest)
+        self.bases.append(begin.base_version)
+        self.keys.append(begin.key)
+        if self.base is not None:
+            self._base_sender = prepare.sender
+            self.base.receive(
+                self._group,
+                manifest,
+                version=begin.version,
+                base=begin.base_version,
+                device=CPU,
+                key=begin.key,
+            )
+            self._received = {name: tensor.clone() for name, tensor in self.base.tensors.items()}
+            return
         assert len(manifest.bucket_bytes) > 2, "a middle needs several buckets"
         received: dict[str, torch.Tensor] = {}
         for bucket in receive(self._group, manifest, version=prepare.version, device=CPU):
@@ -129,6 +164,11 @@ class Worker:
             if self._fault("stuck_in_the_middle"):
                 self.released.wait(120)
         self._received = received
+
+    def _base_version(self) -> int:
+        if self.base is None or self._base_sender != self.prepare.sender:
+            return NO_VERSION
+        return self.base.version
 
     def _leave_group(self) -> None:
         if self._group is not None:
@@ -179,13 +219,23 @@ class Learner:
         await until(lambda: wanted <= {member.worker_id for member in self.fleet.members()})
         return started
 
+    async def train(self, version: int, share: float) -> Published:
+        """Change this share of the elements, and publish the weights as `version`."""
+        generator = torch.Generator().manual_seed(version)
+        async with self.weights:
+            with torch.no_grad():
+                for _, tensor in self.policy.named_tensors():
+                    tensor.add_(1.0 * (torch.rand(tensor.shape, generator=generator) < share))
+            self.snapshot.take(probe=self.publisher.wants_probe(version))
+            return await asyncio.wait_for(self.publisher.publish(version), 10 * TIMEOUT)
+
     async def publish(self, version: int, *, seconds: float = 10 * TIMEOUT) -> Published:
         """Change the weights, and publish them as `version` within a bound."""
         async with self.weights:
             with torch.no_grad():
                 for _, tensor in self.policy.named_tensors():
                     tensor.add_(1.0)
-            self.snapshot.take()
+            self.snapshot.take(probe=self.publisher.wants_probe(version))
             return await asyncio.wait_for(self.publisher.publish(version), seconds)
 
     def has(self, worker: Worker) -> bool:
@@ -203,6 +253,10 @@ async def learner_of(
     *,
     fingerprint: str = FINGERPRINT,
     timeline: Timeline = NO_TIMELINE,
+    staging_mib: float = 1024.0,
+    encrypt: bool = False,
+    max_lag: int = 0,
+    patience_seconds: float = 0.5,
 ) -> AsyncIterator[Learner]:
     """A fleet on port 0."""
     log, metrics = silent_log(), Metrics()
@@ -210,14 +264,23 @@ async def learner_of(
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
     )
-    snapshot = Snapshot(policy, Alone())
+    snapshot = Snapshot(policy, Alone(), parity_tokens=8)
     snapshot.take()
     publisher = Publisher(
         weights=snapshot.tensors,
+        changes=snapshot.changes,
+        probe=lambda: snapshot.probe,
         dtype=policy.dtype,
         device=policy.device,
         fleet=fleet,
-        config=WeightsConfig(bucket_mib=0.03, timeout_seconds=timeout_seconds),
+        config=WeightsConfig(
+            bucket_mib=0.03,
+            timeout_seconds=timeout_seconds,
+            staging_mib=staging_mib,
+            encrypt=encrypt,
+            max_lag=max_lag,
+            patience_seconds=patience_seconds,
+        ),
         model_fingerprint=fingerprint,
         metrics=metrics,
         log=log,
@@ -252,12 +315,21 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def play(
-    policy: Policy, scene: Callable[[Learner], Awaitable[None]], *, timeout_seconds: float = TIMEOUT
+    policy: Policy,
+    scene: Callable[[Learner], Awaitable[None]],
+    *,
+    timeout_seconds: float = TIMEOUT,
+    **settings: Any,
 ) -> None:
-    """Run a scene against a learner whose every wait for a worker has that bound."""
+    """Run a scene against a learner whose every wait for a worker has that bound.
+
+    settings: of `learner_of`.
+    """
 
     async def run() -> None:
-        async with learner_of(policy, timeout_seconds) as learner:
+        threads = ThreadPoolExecutor(64)  # each worker that forms a group blocks one
+        asyncio.get_running_loop().set_default_executor(threads)
+        async with learner_of(policy, timeout_seconds, **settings) as learner:
             await scene(learner)
 
     asyncio.run(run())

@@ -79,8 +79,8 @@ ADVANTAGE_MUTANTS: Final = (
     _advantage(
         "rloo: scaled by the spread with ddof 0",
         "group.py",
-        "centred.std_N(1) + RLOO_EPSILON",
-        "centred.std_N(0) + RLOO_EPSILON",
+        "centred.std_N(1) + group_advantage.RLOO_EPSILON",
+        "centred.std_N(0) + group_advantage.RLOO_EPSILON",
     ),
     _advantage(
         "rloo: (G - 1) / G",

@@ -160,14 +160,14 @@ LOSS_MUTANTS: Final = (
     ),
     _loss(
         "metrics: kl_ref the other way",
-        "k3(-bounded(ref_T))",
-        "k3(bounded(ref_T))",
+        "ratios.k3(-ratios.bounded(ref_T))",
+        "ratios.k3(ratios.bounded(ref_T))",
         _METRICS,
     ),
     _loss(
         "metrics: kl_rollout the other way",
-        "k3(bounded(drift_T))",
-        "k3(-bounded(drift_T))",
+        "ratios.k3(ratios.bounded(drift_T))",
+        "ratios.k3(-ratios.bounded(drift_T))",
         _METRICS,
     ),
     _loss(
@@ -527,5 +527,11 @@ LOSS_MUTANTS: Final = (
         '_share(flag[f"clipped_{end}"], trained)',
         '_share(flag[f"clipped_{end}"], tokens)',
     ),
-    _metric("metrics: median for p99", "metrics.py", "sum((0, 1)), 0.99)", "sum((0, 1)), 0.5)"),
+    _metric("metrics: median for p99", "metrics.py", '"p99_ratio": 0.99', '"p99_ratio": 0.5'),
+    _metric(
+        "metrics: a quantile above its bin",
+        "metrics.py",
+        "(place_Q - BINS // 2)",
+        "(place_Q + 1 - BINS // 2)",
+    ),
 )

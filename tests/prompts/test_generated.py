@@ -13,10 +13,9 @@ from pydantic.fields import FieldInfo
 from slipstream.answers.arithmetic import check_countdown
 from slipstream.config.data import AdditionData, CountdownData, GeneratedData, GeneratedTask
 from slipstream.prompts import PromptSource, make_source
-from slipstream.prompts.addition import Addition
 from slipstream.prompts.countdown import Countdown
+from slipstream.prompts.digits import Addition, SortDigits
 from slipstream.prompts.generated import HELD_OUT_LIMIT, GeneratedSource, Puzzle
-from slipstream.prompts.sort_digits import SortDigits
 from slipstream.records import Prompt
 
 TASKS: tuple[type[GeneratedTask], ...] = get_args(GeneratedTask)

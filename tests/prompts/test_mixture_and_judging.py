@@ -9,8 +9,7 @@ from slipstream.config import ConfigError, parse_config
 from slipstream.config.checks import check_config
 from slipstream.config.data import JudgingData, MixtureData
 from slipstream.prompts import make_source
-from slipstream.prompts.judge_question import fill_template
-from slipstream.prompts.judging import change_one_digit
+from slipstream.prompts.judging import change_one_digit, fill_template
 
 ADDITION = {"kind": "addition", "digits": 1}
 SORTING = {"kind": "sort_digits", "length": 3}

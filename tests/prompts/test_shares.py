@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.prompts.shares import Shares
+from slipstream.prompts.mixture import Shares
 
 weights = st.lists(
     st.one_of(st.integers(1, 12), st.sampled_from([0.1, 0.25, 1e-3, 1e6, 1 / 3, 2.5])), min_size=2, max_size=8

@@ -140,11 +140,20 @@ class Driver:
         return list((await self.stub.LeasePrompts(message)).leases)
 
     async def renew(
-        self, *leases: pb.Lease, worker: str = "w", serving: int = 0, failure: str = ""
+        self,
+        *leases: pb.Lease,
+        worker: str = "w",
+        serving: int = 0,
+        failure: str = "",
+        throughput: float | None = None,
     ) -> list[str]:
         """Send a heartbeat of a worker with these leases. Returns the groups of the lost leases."""
         message = pb.RenewLeasesRequest(
-            worker_id=worker, leases=refs(leases), serving_version=serving, scoring_failure=failure
+            worker_id=worker,
+            leases=refs(leases),
+            serving_version=serving,
+            scoring_failure=failure,
+            throughput=throughput,
         )
         return [ref.group_id for ref in (await self.stub.RenewLeases(message)).lost]
 

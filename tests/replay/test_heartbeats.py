@@ -270,6 +270,29 @@ async def test_activity_names_the_workers_the_oldest_lease_and_the_first_failure
 
 
 @scenario()
+async def test_activity_has_the_throughput_of_the_last_heartbeat_of_each_worker(replay: Driver) -> None:
+    rollout = pb.ListedRollout(worker_id="rollout-0", address="127.0.0.1:5", status={"serving_version": 4})
+    for rate in (100.0, 250.5):
+        await replay.renew(worker="actor-0", throughput=rate / 100)
+        await replay.stub.ReportRollout(pb.ReportRolloutRequest(rollout=rollout, throughput=rate))
+    await replay.renew(worker="older-release")
+    await replay.lease(worker="actor-0")
+    workers = (await replay.store.activity()).workers
+    assert {worker.worker_id: worker.throughput for worker in workers} == {
+        "actor-0": 2.505,
+        "older-release": None,
+        "rollout-0": 250.5,
+    }
+
+
+@scenario()
+async def test_a_throughput_that_is_no_rate_is_refused(replay: Driver) -> None:
+    for wrong in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(grpc.aio.AioRpcError, match="must be 0 or greater"):
+            await replay.renew(throughput=wrong)
+
+
+@scenario()
 async def test_activity_tells_rollouts_from_actors(replay: Driver) -> None:
     await replay.lease(worker="actor-0", serving=3)
     rollout = pb.ListedRollout(worker_id="rollout-0", address="127.0.0.1:5", status={"serving_version": 4})

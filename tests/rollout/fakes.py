@@ -100,6 +100,18 @@ class FakeEngine:
         self.receiving = asyncio.Event()
         self.receiving.set()
         self.version = 0
+        self.computed: list[float] | None = None
+        """Logprobs of a probe."""
+        self.probed: list[tuple[int, ...]] = []
+        self.probing = asyncio.Event()
+        """Set when a probe may be answered."""
+        self.probing.set()
+        self.kept = -1
+        """Version beside the weights."""
+        self.bases: list[int] = []
+        """Base of each version that was staged."""
+        self.keys: list[bytes] = []
+        """Key of each version that arrived."""
 
     def hold(self, prompt_token_ids: tuple[int, ...]) -> asyncio.Event:
         """Make requests of this prompt wait until the returned event is set."""
@@ -135,6 +147,11 @@ class FakeEngine:
         self._raise("weigh")
         return self.odds
 
+    async def logprobs(self, token_ids: tuple[int, ...]) -> tuple[list[float], int] | None:
+        self.probed.append(token_ids)
+        await self.probing.wait()
+        return None if self.computed is None else (self.computed, self.version)
+
     async def pause(self) -> None:
         self._note("pause")
 
@@ -142,7 +159,19 @@ class FakeEngine:
         self.rendezvous.append(rendezvous)
         self._note("form_group")
 
-    async def receive(self, manifest: Manifest, version: int) -> None:
+    async def base_version(self) -> int:
+        return self.kept
+
+    async def stage(
+        self, manifest: Manifest, version: int, *, base_version: int = -1, key: bytes = b""
+    ) -> None:
+        self._note("stage")
+        self.bases.append(base_version)
+        self.keys.append(key)
+        await self.receiving.wait()
+
+    async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:
+        self.keys.append(key)
         await self.receiving.wait()
         self._note("receive")
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 import torch
 from slipstream.rollout.engine import Engine
 from slipstream.telemetry.logs import Log
-from slipstream.weights.group import Rendezvous, RendezvousStore, WeightGroup, form_group
+from slipstream.weights.changes import ChangeLog
+from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import send
 
 CPU = torch.device("cpu")
+DELTA_BUCKET = 64 * 1024
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -38,6 +40,8 @@ class LearnerEnd:
         self.epoch = 0
         self._nonce = b""
         self.groups: list[WeightGroup] = []
+        self._weights: dict[str, torch.Tensor] = {}
+        self._changes = ChangeLog(self._weights)
 
     def rendezvous(self, rank: int, world_size: int) -> Rendezvous:
         return Rendezvous(
@@ -79,7 +83,57 @@ class LearnerEnd:
         channel = group if damage_from_bucket is None else Damaging(group, first=damage_from_bucket)
         send(channel, manifest, tensors, version=version, device=CPU)  # type: ignore[arg-type]
 
+    async def stage(self, engine: Engine, manifest: Manifest, tensors: Tensors, *, version: int) -> None:
+        """Transfer a version while the engine samples; form a group if there is none."""
+        if not self.groups:
+            await self.form(engine)
+        sending = asyncio.create_task(asyncio.to_thread(self.send, manifest, tensors, version=version))
+        await engine.stage(manifest, version)
+        await sending
+
     async def update(self, engine: Engine, manifest: Manifest, tensors: Tensors, *, version: int) -> None:
+        """Transfer while the engine samples; then pause, load, and resume."""
+        await self.stage(engine, manifest, tensors, version=version)
+        await engine.pause()
+        await engine.commit(version)
+        await engine.resume()
+
+    def train(self, tensors: Tensors, *, version: int) -> None:
+        """Make these tensors the version from which and to which deltas lead."""
+        for name, tensor in tensors.items():
+            if name in self._weights:
+                self._changes.update(name, tensor.clone())
+            else:
+                self._weights[name] = tensor.clone()
+        self._changes.close(version)
+
+    async def change(self, engine: Engine, manifest: Manifest, *, version: int, damaged: bool = False) -> str:
+        """Bring the engine to the last version, by a delta if it has a base; return the kind."""
+        if not self.groups:
+            await self.form(engine)
+        base = await engine.base_version()
+        delta = self._changes.since(base, manifest, bucket_bytes=DELTA_BUCKET)
+        layout, tensors = (manifest, self._weights) if delta is None else (delta.manifest, delta)
+        sending = asyncio.create_task(
+            asyncio.to_thread(
+                self.send, layout, tensors, version=version, damage_from_bucket=0 if damaged else None
+            )
+        )
+        try:
+            await engine.stage(layout, version, base_version=-1 if delta is None else delta.base)
+        except TransferError:
+            self.close()
+            await asyncio.gather(sending, return_exceptions=True)
+            raise
+        await sending
+        await engine.pause()
+        await engine.commit(version)
+        await engine.resume()
+        return "full" if delta is None else "delta"
+
+    async def update_in_a_pause(
+        self, engine: Engine, manifest: Manifest, tensors: Tensors, *, version: int
+    ) -> None:
         """Pause, transfer, commit and resume; form a group if there is none."""
         await engine.pause()
         if not self.groups:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ MANIFEST = manifest_to_proto(
     plan([("w", (4,))], dtype=torch.float32, bucket_bytes=64, model_fingerprint="print")
 )
 
+BEGIN = partial(pb.Begin, manifest=MANIFEST, base_version=-1)
+"""Begin of a full version."""
+STAGED = sum(MANIFEST.bucket_bytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
@@ -44,7 +49,12 @@ class Worker:
 
 
 def member(
-    engine: FakeEngine, served: ServedVersion, metrics: Metrics, log: Log | None = None
+    engine: FakeEngine,
+    served: ServedVersion,
+    metrics: Metrics,
+    log: Log | None = None,
+    *,
+    staging_bytes: int = 0,
 ) -> FleetMember:
     return FleetMember(
         engine=engine,
@@ -52,15 +62,20 @@ def member(
         served=served,
         metrics=metrics,
         log=log or Log(pod="w"),
+        staging_bytes=staging_bytes,
+        parity_bound=0.5,
         rejoin_seconds=0.05,
     )
 
 
 @asynccontextmanager
-async def start_worker(learner: FakeLearner | None = None) -> AsyncIterator[Worker]:
+async def start_worker(
+    learner: FakeLearner | None = None, *, staging_bytes: int = 0
+) -> AsyncIterator[Worker]:
     learner, engine, served, metrics = learner or FakeLearner(), FakeEngine(), ServedVersion(), Metrics()
     async with served_by(partial(add_FleetServicer_to_server, learner), small_config()) as channel:
-        running = asyncio.create_task(member(engine, served, metrics).run(channel))
+        started = member(engine, served, metrics, staging_bytes=staging_bytes)
+        running = asyncio.create_task(started.run(channel))
         try:
             yield Worker(engine=engine, learner=learner, served=served, metrics=metrics, running=running)
         finally:
@@ -68,7 +83,7 @@ async def start_worker(learner: FakeLearner | None = None) -> AsyncIterator[Work
             await asyncio.gather(running, return_exceptions=True)
 
 
-def prepare(stream: Stream, *, version: int, epoch: int = 1) -> None:
+def prepare(stream: Stream, *, version: int, epoch: int = 1, sender: bytes = b"learner") -> None:
     stream.tell(
         prepare=pb.Prepare(
             epoch=epoch,
@@ -79,16 +94,21 @@ def prepare(stream: Stream, *, version: int, epoch: int = 1) -> None:
             store_port=1234,
             rendezvous_nonce=b"n" * 32,
             timeout_seconds=6,
-            manifest=MANIFEST,
+            sender=sender,
         )
     )
 
 
+async def begin(stream: Stream, *, version: int, epoch: int = 1) -> None:
+    """Prepare an update, and tell the worker to receive it."""
+    prepare(stream, version=version, epoch=epoch)
+    assert await stream.answer() == ("ready", pb.Ready(epoch=epoch, version=version, base_version=-1))
+    stream.tell(begin=BEGIN(epoch=epoch, version=version))
+
+
 async def update(stream: Stream, *, version: int, epoch: int = 1) -> pb.Serving:
     """Run a whole update with the messages of the publisher."""
-    prepare(stream, version=version, epoch=epoch)
-    assert await stream.answer() == ("ready", pb.Ready(epoch=epoch, version=version))
-    stream.tell(begin=pb.Begin(epoch=epoch, version=version))
+    await begin(stream, version=version, epoch=epoch)
     kind, applied = await stream.answer()
     assert (kind, applied.epoch, applied.version) == ("applied", epoch, version)
     stream.tell(commit=pb.Commit(version=version))
@@ -97,12 +117,12 @@ async def update(stream: Stream, *, version: int, epoch: int = 1) -> pb.Serving:
     return serving
 
 
-async def fail(worker: Worker, stream: Stream, *, version: int, epoch: int = 1) -> pb.Failed:
+async def fail(
+    worker: Worker, stream: Stream, *, version: int, epoch: int = 1, call: str = "receive"
+) -> pb.Failed:
     """Run an update whose transfer fails in the engine."""
-    worker.engine.fail("receive", TransferError("bucket 0 arrived damaged"))
-    prepare(stream, version=version, epoch=epoch)
-    assert (await stream.answer())[0] == "ready"
-    stream.tell(begin=pb.Begin(epoch=epoch, version=version))
+    worker.engine.fail(call, TransferError("bucket 0 arrived damaged"))
+    await begin(stream, version=version, epoch=epoch)
     kind, failed = await stream.answer()
     assert kind == "failed"
     return failed
@@ -161,7 +181,7 @@ async def test_a_group_that_cannot_be_formed_is_a_failed_update_and_the_version_
         assert (kind, failed.epoch, failed.version) == ("failed", 2, 1)
         assert "nonce" in failed.reason
         assert worker.serving == (True, 0)
-        stream.tell(begin=pb.Begin(epoch=2, version=1))
+        stream.tell(begin=BEGIN(epoch=2, version=1))
         assert (await stream.answer())[0] == "failed"
         assert "pause" not in worker.engine.events
         await update(stream, version=1, epoch=3)
@@ -173,10 +193,8 @@ async def test_nothing_is_served_between_begin_and_commit() -> None:
     async with start_worker() as worker:
         stream = await worker.learner.joined()
         await update(stream, version=0)
-        prepare(stream, version=1)
-        await stream.answer()
         worker.engine.receiving.clear()
-        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await begin(stream, version=1)
         await until(lambda: not worker.served.serving)
         assert worker.engine.events[-1] == "pause"
         worker.engine.receiving.set()
@@ -185,6 +203,96 @@ async def test_nothing_is_served_between_begin_and_commit() -> None:
         stream.tell(commit=pb.Commit(version=1))
         assert (await stream.answer())[0] == "serving"
         assert worker.serving == (True, 1)
+
+
+@scenario
+async def test_a_version_that_fits_is_received_while_the_engine_samples() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=0)
+        worker.engine.events.clear()
+        worker.engine.receiving.clear()
+        await begin(stream, version=1)
+        await until(lambda: worker.engine.events == ["stage"])
+        assert worker.serving == (True, 0)
+        await asyncio.sleep(0.3)
+        worker.engine.receiving.set()
+        assert (await stream.answer())[0] == "applied"
+        assert worker.serving == (True, 0)
+        stream.tell(commit=pb.Commit(version=1))
+        kind, serving = await stream.answer()
+        assert (kind, worker.serving) == ("serving", (True, 1))
+        assert worker.engine.events == ["stage", "pause", "commit", "resume"]
+        assert serving.pause_seconds < 0.3
+
+
+@scenario
+async def test_a_version_that_is_larger_by_a_byte_pauses_the_engine() -> None:
+    async with start_worker(staging_bytes=STAGED - 1) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=0)
+        assert worker.engine.events == ["form_group", "pause", "receive", "commit", "resume"]
+
+
+@scenario
+async def test_a_worker_says_what_it_keeps_to_the_learner_that_sent_it() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=1)
+        worker.engine.kept = 1
+        prepare(stream, version=2)
+        assert await stream.answer() == ("ready", pb.Ready(epoch=1, version=2, base_version=1))
+        stream.tell(begin=pb.Begin(epoch=1, version=2, manifest=MANIFEST, base_version=1, key=b"k"))
+        assert (await stream.answer())[0] == "applied"
+        assert (worker.engine.bases, worker.engine.keys) == ([-1, 1], [b"", b"k"])
+        prepare(stream, version=2, sender=b"another learner")
+        assert await stream.answer() == ("ready", pb.Ready(epoch=1, version=2, base_version=-1))
+
+
+@scenario
+async def test_a_delta_is_received_while_the_engine_samples_however_large_it_is() -> None:
+    async with start_worker(staging_bytes=0) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=1)
+        worker.engine.events.clear()
+        prepare(stream, version=2)
+        assert (await stream.answer())[0] == "ready"
+        stream.tell(begin=pb.Begin(epoch=1, version=2, manifest=MANIFEST, base_version=1))
+        assert (await stream.answer())[0] == "applied"
+        stream.tell(commit=pb.Commit(version=2))
+        assert (await stream.answer())[0] == "serving"
+        assert worker.engine.events == ["stage", "pause", "commit", "resume"]
+
+
+@scenario
+async def test_a_version_that_does_not_arrive_leaves_the_engine_as_it_was() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=0)
+        worker.engine.events.clear()
+        failed = await fail(worker, stream, version=1, call="stage")
+        assert failed.reason == "bucket 0 arrived damaged"
+        assert worker.serving == (True, 0)
+        assert worker.engine.events == ["stage"]
+        await update(stream, version=2, epoch=2)
+        assert worker.serving == (True, 2)
+
+
+@scenario
+async def test_a_staged_version_that_breaks_in_the_engine_leaves_it_paused() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=0)
+        worker.engine.fail("commit", TransferError("a tensor is missing"))
+        await begin(stream, version=1)
+        assert (await stream.answer())[0] == "applied"
+        stream.tell(commit=pb.Commit(version=1))
+        assert (await stream.answer())[0] == "failed"
+        assert not worker.served.serving
+        await asyncio.sleep(0.3)
+        serving = await update(stream, version=2, epoch=2)
+        assert serving.pause_seconds >= 0.3
+        assert worker.serving == (True, 2)
 
 
 @scenario
@@ -243,7 +351,7 @@ async def test_a_begin_that_was_not_prepared_is_refused_and_nothing_pauses() -> 
         await update(stream, version=0)
         worker.engine.events.clear()
         for epoch, version in ((1, 5), (2, 0)):
-            stream.tell(begin=pb.Begin(epoch=epoch, version=version))
+            stream.tell(begin=BEGIN(epoch=epoch, version=version))
             kind, failed = await stream.answer()
             assert (kind, failed.reason) == ("failed", "Begin without its Prepare")
         assert worker.serving == (True, 0)
@@ -258,7 +366,7 @@ async def test_a_begin_after_an_abort_is_refused() -> None:
         prepare(stream, version=1)
         await stream.answer()
         stream.tell(abort=pb.Abort(epoch=1, reason="another member was not ready"))
-        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        stream.tell(begin=BEGIN(epoch=1, version=1))
         assert (await stream.answer())[0] == "failed"
         assert worker.serving == (True, 0)
         await update(stream, version=1)
@@ -282,9 +390,7 @@ async def test_only_a_completely_received_version_is_committed() -> None:
 async def test_an_applied_version_is_committed_even_when_others_made_the_learner_abort() -> None:
     async with start_worker() as worker:
         stream = await worker.learner.joined()
-        prepare(stream, version=1)
-        await stream.answer()
-        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await begin(stream, version=1)
         assert (await stream.answer())[0] == "applied"
         stream.tell(abort=pb.Abort(epoch=1, reason="another member failed"))
         stream.tell(commit=pb.Commit(version=1))
@@ -297,9 +403,7 @@ async def test_a_commit_that_breaks_in_the_engine_is_a_failed_update() -> None:
     async with start_worker() as worker:
         stream = await worker.learner.joined()
         worker.engine.fail("commit", TransferError("could not bring the tensors into form"))
-        prepare(stream, version=1)
-        await stream.answer()
-        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await begin(stream, version=1)
         await stream.answer()
         stream.tell(commit=pb.Commit(version=1))
         kind, failed = await stream.answer()
@@ -342,9 +446,7 @@ async def test_a_stream_that_ends_during_the_transfer_is_joined_again() -> None:
         stream = await worker.learner.joined()
         await update(stream, version=0)
         worker.engine.receiving.clear()
-        prepare(stream, version=1)
-        await stream.answer()
-        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await begin(stream, version=1)
         await until(lambda: not worker.served.serving)
         stream.cut()
         await asyncio.sleep(0.1)
@@ -359,9 +461,7 @@ async def test_a_stream_that_ends_during_the_transfer_is_joined_again() -> None:
 async def test_a_version_that_arrived_on_an_old_stream_is_not_committed_on_a_new_one() -> None:
     async with start_worker() as worker:
         stream = await worker.learner.joined()
-        prepare(stream, version=1)
-        await stream.answer()
-        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await begin(stream, version=1)
         assert (await stream.answer())[0] == "applied"
         stream.cut()
         again = await worker.learner.joined()
@@ -401,9 +501,7 @@ async def test_an_engine_that_dies_in_an_update_ends_the_member() -> None:
     async with start_worker() as worker:
         stream = await worker.learner.joined()
         worker.engine.fail("receive", EngineDied("gone"))
-        prepare(stream, version=1)
-        await stream.answer()
-        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await begin(stream, version=1)
         with pytest.raises(EngineDied, match="gone"):
             await worker.running
 
@@ -430,3 +528,88 @@ async def test_a_missing_learner_is_retried_and_logged_once() -> None:
         await asyncio.gather(running, return_exceptions=True)
     assert lines.getvalue().count("lost the learner") == 1
     assert "UNAVAILABLE" in lines.getvalue()
+
+
+PROBE = pb.ParityProbe(token_ids=[3, 4, 5], logprobs=[-1.0, -2.0])
+
+
+async def serve_with_probe(worker: Worker, stream: Stream, *, version: int, epoch: int = 1) -> None:
+    await begin(stream, version=version, epoch=epoch)
+    assert (await stream.answer())[0] == "applied"
+    stream.tell(commit=pb.Commit(version=version, probe=PROBE))
+    assert (await stream.answer())[0] == "serving"
+    await until(lambda: worker.engine.probed)
+
+
+@pytest.mark.parametrize("computed", [[-1.1, -2.1], [-1.1], None], ids=["close", "short context", "no model"])
+@scenario
+async def test_an_engine_with_the_learners_logprobs_serves(computed: list[float] | None) -> None:
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
+        worker.engine.computed = computed
+        await serve_with_probe(worker, stream, version=3)
+        await update(stream, version=4)
+        assert worker.serving == (True, 4)
+        assert worker.engine.probed == [(3, 4, 5)]
+        expected = 0.1 if computed else 0.0
+        assert metric(worker.metrics, "parity_difference") == pytest.approx(expected)
+        assert metric(worker.metrics, "parity_refusals_total") == 0
+
+
+@pytest.mark.parametrize("wrong", [-4.0, math.nan, -math.inf])
+@scenario
+async def test_an_engine_with_other_logprobs_stops_serving_and_gets_the_whole_version(wrong: float) -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        worker.engine.computed, worker.engine.kept = [-1.0, wrong], -1
+        await serve_with_probe(worker, stream, version=3)
+        assert (await stream.answer())[0] == "leave"
+        assert worker.serving == (False, 3)
+        assert worker.engine.events[-1] == "pause"
+        assert metric(worker.metrics, "parity_refusals_total") == 1
+        worker.engine.kept = 3
+        stream.cut()
+        stream = await worker.learner.joined()
+        assert stream.join.serving_version == -1
+        worker.engine.computed = [-1.0, -2.0]
+        await serve_with_probe(worker, stream, version=3, epoch=2)  # `begin` expects base_version -1
+        await update_from(stream, base=3, version=4, epoch=2)
+        assert worker.serving == (True, 4)
+
+
+async def update_from(stream: Stream, *, base: int, version: int, epoch: int) -> None:
+    """Prepare an update of a worker that keeps version `base`, and run it."""
+    prepare(stream, version=version, epoch=epoch)
+    assert await stream.answer() == ("ready", pb.Ready(epoch=epoch, version=version, base_version=base))
+    stream.tell(begin=BEGIN(epoch=epoch, version=version))
+    assert (await stream.answer())[0] == "applied"
+    stream.tell(commit=pb.Commit(version=version))
+    assert (await stream.answer())[0] == "serving"
+
+
+@scenario
+async def test_an_engine_that_differs_after_three_full_loads_ends_for_a_new_one() -> None:
+    async with start_worker() as worker:
+        worker.engine.computed = [-9.0, -9.0]
+        for epoch in (1, 2, 3):
+            stream = await worker.learner.joined()
+            await serve_with_probe(worker, stream, version=3, epoch=epoch)
+            assert (await stream.answer())[0] == "leave"
+            stream.cut()
+            worker.engine.probed.clear()
+        with pytest.raises(EngineDied, match=r"3 versions in a row differ from the learner"):
+            await worker.running
+
+
+@scenario
+async def test_a_probe_of_an_older_version_is_given_up_and_nothing_waits_for_it() -> None:
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
+        worker.engine.computed = [-9.0, -9.0]
+        worker.engine.probing.clear()
+        await serve_with_probe(worker, stream, version=3)
+        await update(stream, version=4)
+        worker.engine.probing.set()
+        await update(stream, version=5)
+        assert worker.serving == (True, 5)
+        assert metric(worker.metrics, "parity_refusals_total") == 0

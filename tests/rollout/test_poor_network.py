@@ -153,7 +153,7 @@ async def learn(replay: LearnerReplayClient, fleet: Sequence[Served]) -> Counter
 
 
 async def serve(fleet: Sequence[Served], version: int) -> None:
-    """Give every rollout the version at once."""
+    """Set the version on every rollout, without a transfer."""
     for member in fleet:
         await member.engine.commit(version)
         member.version.serve(version)

@@ -13,8 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 from slipstream.config import TinyModel, parse_config
 from slipstream.config.schema_keys import fields_of
-from slipstream.config.sections.vllm import VllmOptions
-from slipstream.config.sections.vllm_choices import CHOICES
+from slipstream.config.sections.vllm import CHOICES, VllmOptions
 from slipstream.config.vllm_refused import REFUSED
 from slipstream.learner.policy.tiny import make_tiny_model
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from rollout.live_engine import (
+    CONTEXT,
     PROMPT,
     SMALL_BUCKET,
     Live,
@@ -23,9 +24,12 @@ from rollout.live_engine import (
     tensors_of,
     with_engine,
 )
+from slipstream.learner.broadcast.parity_probe import take_parity_probe
 from slipstream.learner.policy.model import Policy
-from slipstream.records import Chunk, Sampling, Turn, joined
+from slipstream.records import Chunk, FinishReason, Sampling, Turn, joined
+from slipstream.rollout.parity import mean_difference
 from slipstream.rollout.vllm_engine import VllmEngine
+from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.group import TransferError
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import receive
@@ -136,6 +140,24 @@ async def test_the_weights_of_candidates_are_the_learners_probabilities(live: Li
             logits = policy.model(torch.tensor([prompt])).logits[0, -1]
         expected = torch.softmax(logits[list(candidates)].float(), dim=0).tolist()
         assert await live.engine.weigh(prompt, candidates) == pytest.approx(expected, abs=CLOSE)
+
+
+def probe_of(policy: Policy, tokens: int) -> pb.ParityProbe:
+    probe = take_parity_probe(policy, tokens)
+    return pb.ParityProbe(token_ids=probe.token_ids, logprobs=probe.logprobs)
+
+
+@with_engine
+async def test_the_parity_probe_tells_the_served_policy_from_another_one(live: Live) -> None:
+    version = await live.serve(other := perturbed(live.policy, seed=3, scale=0.1))
+    for tokens in (64, CONTEXT + 44):  # of the longer one the engine computes what fits into its context
+        same = await mean_difference(live.engine, probe_of(other, tokens), version)
+        assert same is not None
+        assert same < CLOSE
+    different = await mean_difference(live.engine, probe_of(live.policy, 64), version)
+    assert different is not None
+    assert different > 100 * CLOSE
+    assert await mean_difference(live.engine, probe_of(other, 64), version + 1) is None
 
 
 @with_engine
@@ -299,6 +321,91 @@ def test_weights_without_one_tensor_are_refused_by_its_name(live: Live, missing:
         assert difference(policy, await live.sample()) < CLOSE
 
     live.play(play())
+
+
+@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("bucket_bytes", [1, SMALL_BUCKET, 1 << 26])
+def test_the_parts_of_a_layer_are_loaded_however_many_buckets_they_travel_in(
+    live: Live, bucket_bytes: int, staged: bool
+) -> None:
+    update = live.learner.update if staged else live.learner.update_in_a_pause
+
+    async def play() -> None:
+        for seed in (36, 37):
+            policy = perturbed(live.policy, seed=seed)
+            tensors = tensors_of(policy)
+            manifest = manifest_of(tensors, bucket_bytes=bucket_bytes)
+            live.version += 1
+            await update(live.engine, manifest, tensors, version=live.version)
+            turn = await live.sample()
+            assert [span.version for span in turn.spans] == [live.version]
+            assert difference(policy, turn) < CLOSE
+
+    live.play(play())
+
+
+@with_engine
+async def test_the_engine_samples_under_the_old_weights_while_a_version_is_staged(live: Live) -> None:
+    old, new = perturbed(live.policy, seed=38), perturbed(live.policy, seed=39)
+    await live.serve(old)
+    before, tensors = live.version, tensors_of(new)
+    live.version += 1
+    await live.learner.stage(live.engine, manifest_of(tensors), tensors, version=live.version)
+    for _ in range(2):
+        turn = await live.sample()
+        assert [span.version for span in turn.spans] == [before]
+        assert difference(old, turn) < CLOSE
+    await live.engine.pause()
+    await live.engine.commit(live.version)
+    await live.engine.resume()
+    turn = await live.sample()
+    assert [span.version for span in turn.spans] == [live.version]
+    assert difference(new, turn) < CLOSE
+
+
+@with_engine
+async def test_a_request_gets_tokens_while_a_version_is_on_its_way(live: Live) -> None:
+    await live.serve(live.policy)
+    tensors = tensors_of(perturbed(live.policy, seed=40))
+    manifest = manifest_of(tensors)
+    live.version += 1
+    staging = asyncio.create_task(live.engine.stage(manifest, live.version))
+    turn = await live.sample(max_tokens=64)  # the learner has sent nothing yet
+    assert not staging.done()
+    assert len(turn.token_ids) == 64 or turn.finish_reason is FinishReason.STOP
+    await asyncio.to_thread(live.learner.send, manifest, tensors, version=live.version)
+    await staging
+    await live.serve(live.policy)
+
+
+@with_engine
+async def test_a_staged_version_that_arrives_damaged_leaves_the_engine_as_it_was(live: Live) -> None:
+    old, lost = perturbed(live.policy, seed=41), tensors_of(perturbed(live.policy, seed=42))
+    version = await live.serve(old)
+    manifest = manifest_of(lost, bucket_bytes=SMALL_BUCKET)
+    live.version += 1
+    sending = asyncio.create_task(
+        asyncio.to_thread(live.learner.send, manifest, lost, version=live.version, damage_from_bucket=2)
+    )
+    with pytest.raises(TransferError, match="arrived damaged"):
+        await live.engine.stage(manifest, live.version)
+    live.learner.close()
+    await asyncio.gather(sending, return_exceptions=True)
+    turn = await live.sample()
+    assert [span.version for span in turn.spans] == [version]
+    assert difference(old, turn) < CLOSE
+    await live.serve(live.policy)
+
+
+@with_engine
+async def test_a_staged_version_that_is_not_committed_is_replaced_by_the_next_one(live: Live) -> None:
+    lost, policy = tensors_of(perturbed(live.policy, seed=43)), perturbed(live.policy, seed=44)
+    live.version += 1
+    await live.learner.stage(live.engine, manifest_of(lost), lost, version=live.version)
+    live.version += 1
+    tensors = tensors_of(policy)
+    await live.learner.update(live.engine, manifest_of(tensors), tensors, version=live.version)
+    assert difference(policy, await live.sample()) < CLOSE
 
 
 @with_engine

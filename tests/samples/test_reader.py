@@ -1,17 +1,22 @@
 """Pages, filters and errors of the stored completions; a run that writes while it is read."""
 
+import re
 import threading
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples.made_up import completion, group, values_of
 from samples.test_writer import put, writing
 from slipstream.rpc import codec
+from slipstream.samples import database
 from slipstream.samples import writer as module
 from slipstream.samples.database import SampleDatabase
 from slipstream.samples.folder import FOLDER, parts_of
@@ -282,10 +287,61 @@ def test_a_missing_or_foreign_directory_is_one_line(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     with writing(tmp_path) as writer:
         put(writer, 1)
-    (tmp_path / "samples" / "000000002-000000002.parquet").write_bytes(content)
-    with pytest.raises(NoSamples, match=r"000000002-000000002\.parquet") as raised:
-        SampleReader(tmp_path).steps()
+    name = "000000002-000000002.parquet"
+    (tmp_path / "samples" / name).write_bytes(content)
+    reader = SampleReader(tmp_path)
+    assert [row["step"] for row in reader.steps()] == [1]
+    assert reader.unreadable == [name]
+    with pytest.raises(NoSamples, match=re.escape(name)) as raised:
+        reader.completions(Filter(first_step=2, last_step=2))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("at", [0.1, 0.5, 0.9])
+def test_a_file_with_damaged_data_below_a_sound_footer_is_named_and_left_out(
+    tmp_path: Path, at: float
+) -> None:
+    with writing(tmp_path) as writer:
+        for step in (1, 2, 3):
+            put(writer, step)
+            writer.wait()
+    part = tmp_path / "samples" / "000000002-000000002.parquet"
+    sound = part.read_bytes()
+    data = len(sound) - 8 - int.from_bytes(sound[-8:-4], "little")
+    start = int(at * data)
+    part.write_bytes(sound[:start] + bytes(byte ^ 0xFF for byte in sound[start:data]) + sound[data:])
+    reader = SampleReader(tmp_path)
+    names = [(step, f"{step}-0", 0) for step in (1, 2, 3)]
+    assert [row["step"] for row in reader.named(names)] == [1, 3]
+    assert reader.unreadable == [part.name]
+    with pytest.raises(NoSamples, match=f"{part.name} cannot be read: the data are cut or damaged"):
+        reader.tokens_of_step(2)
+    part.write_bytes(sound)
+    assert {row["step"] for row in reader.steps()} == {1, 2, 3}
+    assert reader.unreadable == []
+
+
+def test_a_wrong_query_is_not_blamed_on_the_files(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        put(writer, 1)
+    reader = SampleReader(tmp_path)
+    with pytest.raises(NoSamples, match="colour"):
+        reader._rows("select colour from samples", {})
+    assert reader.unreadable == []
+
+
+def test_completions_are_read_by_name_in_the_order_of_the_names(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        for step in (1, 2, 3):
+            put(writer, step)
+            writer.wait()
+    reader = SampleReader(tmp_path)
+    names = [(step, f"{step}-0", 0) for step in (3, 1, 2)]
+    gone = (2, "no such group", 0)
+    assert reader.named([names[-1], gone, *names]) == [
+        reader.completion(*name) for name in (names[-1], *names)
+    ]
+    assert reader.named([]) == []
 
 
 def test_orders_and_counts_that_do_not_exist_are_refused(run_dir: Path, rows: list[dict[str, Any]]) -> None:
@@ -295,3 +351,45 @@ def test_orders_and_counts_that_do_not_exist_are_refused(run_dir: Path, rows: li
     for start, count in ((-1, 5), (0, -1), (0, 10**6)):
         with pytest.raises(ValueError, match="needs start >= 0"):
             reader.completions(Filter(), start=start, count=count)
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_slow_reader_of_the_rows_is_not_cut(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "QUERY_SECONDS", 0.5)
+    monkeypatch.setattr(database, "ROWS_OF_A_BATCH", 2)
+    rows = SampleReader(run_dir).stream(Filter(), order="step", descending=False, most=100)
+    shown = [next(rows)]
+    time.sleep(0.8)
+    shown.extend(rows)
+    assert len(shown) == SampleReader(run_dir).completions(Filter()).total > 4
+
+
+def test_a_slow_query_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "QUERY_SECONDS", 0.2)
+    slow = "select count(*) as many from range(1000000) a, range(1000000) b where a.range + b.range < 0"
+    with pytest.raises(NoSamples, match=r"took more than 0\.2 s"):
+        SampleDatabase(tmp_path).rows([], slow, {})
+
+
+def test_the_footers_of_files_that_are_gone_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+
+    def connect(**options: Any) -> Any:
+        opened.append(len(opened))
+        return real(**options)
+
+    real = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", connect)
+    monkeypatch.setattr(database, "MOST_FOOTERS", 4)
+    monkeypatch.setattr(database, "_DATABASE", database._Database())
+    with writing(tmp_path) as writer:
+        put(writer, 1)
+    (part,) = parts_of(tmp_path / FOLDER)
+    reader = SampleReader(tmp_path)
+    for step in range(2, 14):
+        path = part.path.rename(part.path.with_name(f"{step:09}-{step:09}.parquet"))
+        part = replace(part, path=path)
+        assert [row["step"] for row in reader.steps()] == [1]
+    assert 2 <= len(opened) <= 4

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples.made_up import completion, group, values_of
 from slipstream.records import ChatMessage
-from slipstream.records.sampling_order import sampling_order
+from slipstream.records.completion import sampling_order
 from slipstream.samples.table import SCHEMA, StoredGroup, make_table, trained_groups
 
 WEIGHTS = {"exact_match": 2.0}

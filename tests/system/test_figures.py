@@ -16,6 +16,11 @@ NAMES = (
         "autoscaling",
         "objectives",
         "operations",
+        "samples",
+        "console",
+        "lab",
+        "pause",
+        "broadcast",
         "clip_fractions",
         "staleness",
         "distillation",
@@ -25,7 +30,8 @@ NAMES = (
     *("guess_number", "wordle", "calculator_tool", "agent_program"),
 )
 LONG = (
-    *("clip_fractions", "staleness", "distillation", "smollm2"),
+    *("samples", "console", "lab", "pause", "broadcast", "clip_fractions", "staleness", "distillation"),
+    "smollm2",
     *("guess_number", "wordle", "calculator_tool", "agent_program"),
 )
 QUICK = tuple(name for name in NAMES if name not in LONG)

@@ -14,8 +14,8 @@ from slipstream.sandbox.values import to_plain
 from slipstream.verifier.code.assertions import assertions
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.code.compare import equals_json, equals_python, truth
-from slipstream.verifier.code.extract import last_block
 from slipstream.verifier.reward import UnusableGroundTruth
+from slipstream.verifier.rewards.code_tests import last_block
 from verifier.scoring import Bench, answer
 
 pytestmark = pytest.mark.usefixtures("outer_isolation")

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig, ExactMatchConfig
-from slipstream.config.sections.verifier import IsolationConfig
+from slipstream.config.sections.pods import IsolationConfig
 from slipstream.sandbox.layers import LAYERS, Report, TooFewLayers
 from verifier.scoring import Bench
 

@@ -9,7 +9,7 @@ import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.config.sections.verifier import IsolationConfig
+from slipstream.config.sections.pods import IsolationConfig
 from slipstream.records import Prompt
 from slipstream.sandbox import packages
 from slipstream.sandbox.job import Run, RunResult

@@ -1,6 +1,7 @@
 """A broadcast arrives complete and uncorrupted, or raises an error."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from slipstream.weights.manifest import (
     model_fingerprint,
     plan,
 )
-from slipstream.weights.transfer import checksum, receive, send
+from slipstream.weights.transfer import Buffers, checksum, receive, send
 
 CPU = torch.device("cpu")
 SHAPES = [("a", (3, 5)), ("b", (7,)), ("c", (64, 64)), ("scalar", ()), ("empty", (0, 4))]
@@ -57,17 +58,24 @@ def form(
         return list(pool.map(member, range(world_size)))
 
 
-def received(group: WeightGroup, manifest: Manifest, version: int) -> dict[str, torch.Tensor]:
-    buckets = receive(group, manifest, version=version, device=CPU)
+def received(
+    group: WeightGroup, manifest: Manifest, version: int, key: bytes = b""
+) -> dict[str, torch.Tensor]:
+    buckets = receive(group, manifest, version=version, device=CPU, key=key)
     return {name: tensor.clone() for bucket in buckets for name, tensor in bucket}
 
 
 def exchange(
-    groups: list[WeightGroup], manifest: Manifest, send_it: Callable[[WeightGroup], None], version: int
+    groups: list[WeightGroup],
+    manifest: Manifest,
+    send_it: Callable[[WeightGroup], None],
+    version: int,
+    *,
+    key: bytes = b"",
 ) -> list[dict[str, torch.Tensor]]:
     with ThreadPoolExecutor(len(groups)) as pool:
         sending = pool.submit(send_it, groups[0])
-        results = list(pool.map(lambda group: received(group, manifest, version), groups[1:]))
+        results = list(pool.map(lambda group: received(group, manifest, version, key), groups[1:]))
         sending.result()
     return results
 
@@ -101,6 +109,61 @@ def test_a_damaged_bucket_is_refused_before_any_of_its_tensors_is_yielded() -> N
             lambda _: send(Damaging(), manifest, tensors, version=1, device=CPU),  # type: ignore[arg-type]
             1,
         )
+
+
+def test_a_bucket_keeps_its_bytes_while_the_next_ones_travel() -> None:
+    groups, tensors = form(1, 2), {f"t{n}": torch.full((256,), float(n)) for n in range(8)}
+    shapes = [(name, tuple(tensor.shape)) for name, tensor in tensors.items()]
+    manifest = plan(shapes, dtype=torch.float32, bucket_bytes=1024, model_fingerprint="f")
+
+    def load_slowly() -> list[float]:
+        means = []
+        for bucket in receive(groups[1], manifest, version=1, device=CPU):
+            time.sleep(0.05)  # the next bucket has arrived by then
+            means += [tensor.mean().item() for _, tensor in bucket]
+        return means
+
+    with ThreadPoolExecutor(2) as pool:
+        sending = pool.submit(send, groups[0], manifest, tensors, version=1, device=CPU)
+        assert pool.submit(load_slowly).result(10) == [float(n) for n in range(8)]
+        sending.result(10)
+
+
+def test_without_buffers_every_tensor_outlives_the_receipt() -> None:
+    groups, manifest, tensors = form(1, 2), make_manifest(bucket_bytes=1), make_tensors()
+    with ThreadPoolExecutor(2) as pool:
+        sending = pool.submit(send, groups[0], manifest, tensors, version=1, device=CPU)
+        buckets = pool.submit(list, receive(groups[1], manifest, version=1, device=CPU)).result(10)
+        sending.result(10)
+    assert len(buckets) > 3
+    assert all(torch.equal(tensor, tensors[name]) for bucket in buckets for name, tensor in bucket)
+
+
+def test_buffers_are_kept_from_update_to_update_and_given_up_after_an_error() -> None:
+    groups, manifest, tensors = form(1, 2, timeout=3), make_manifest(), make_tensors()
+    buffers = {0: Buffers(CPU), 1: Buffers(CPU)}
+
+    def exchange_once(version: int, expected: int) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            sending = pool.submit(
+                send, groups[0], manifest, tensors, version=version, device=CPU, buffers=buffers[0]
+            )
+            arrived = receive(groups[1], manifest, version=expected, device=CPU, buffers=buffers[1])
+            pool.submit(list, arrived).result(10)
+            sending.result(10)
+
+    def places() -> list[int]:
+        return [buffers[end].bucket(number, 16).data_ptr() for end in (0, 1) for number in (0, 1)]
+
+    exchange_once(1, 1)
+    before = places()
+    exchange_once(2, 2)
+    assert places() == before
+    kept = [buffers[1].bucket(number, 16) for number in (0, 1)]
+    with pytest.raises(TransferError, match="version 3 instead of 9"):
+        exchange_once(3, 9)
+    assert all(buffers[1].bucket(number, 16) is not tensor for number, tensor in enumerate(kept))
+    assert not set(places()[2:]) & set(before[2:])
 
 
 def test_another_version_than_the_prepared_one_is_refused() -> None:

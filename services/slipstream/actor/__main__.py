@@ -8,32 +8,26 @@ from random import Random
 
 import grpc
 
-from slipstream.actor.directory import keep_looking
-from slipstream.actor.environment import BoundEnvironment
-from slipstream.actor.environment_rewards import EnvironmentRewards
-from slipstream.actor.environments import EnvironmentResources, open_environments
-from slipstream.actor.group_sampler import GroupSampler
-from slipstream.actor.loop import Actor
-from slipstream.actor.replay_client import ReplayClient
-from slipstream.actor.reward_log import RewardLog
-from slipstream.actor.rollouts import Rollouts
-from slipstream.actor.sampling_modes import (
-    CandidateSampling,
-    PlainSampling,
-    SamplingMode,
-    VerbalizedSampling,
+from slipstream import records, served_version
+from slipstream.actor import (
+    directory,
+    environment,
+    environment_rewards,
+    group_sampler,
+    loop,
+    own_code,
+    replay_client,
+    reward_log,
+    sampling_modes,
+    self_judge,
+    step_labels,
+    verifier_client,
 )
-from slipstream.actor.self_judge import with_self_judges
-from slipstream.actor.step_labels import label_stage, with_step_labels
-from slipstream.actor.verifier_client import VerifierClient
-from slipstream.config import RunConfig
-from slipstream.config.sections.run import EvaluationConfig
-from slipstream.config.sources import BySource, by_source
-from slipstream.config.stages import SampledStage
-from slipstream.records import Sampling
+from slipstream.actor.environments import EnvironmentResources, open_environments
+from slipstream.actor.rollouts import Rollouts
+from slipstream.config import EvaluationConfig, RunConfig, sources, stages
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
-from slipstream.served_version import ServedVersion
 from slipstream.tokens import Tokens, load_engine_tokens
 
 
@@ -44,7 +38,7 @@ async def main(pod: Pod) -> None:
         open_channel(address, config.rpc, log=pod.log)
         for address in (config.replay.address, config.verifier.address)
     )
-    served = ServedVersion()
+    served = served_version.ServedVersion()
     rollouts = Rollouts(
         connect=partial(_open_rollout, pod),
         silence_seconds=config.actor.silence_seconds,
@@ -54,14 +48,14 @@ async def main(pod: Pod) -> None:
         metrics=pod.metrics,
         log=pod.log,
     )
-    client = ReplayClient(replay, config.rpc, worker_id=pod.name)
+    client = replay_client.ReplayClient(replay, config.rpc, worker_id=pod.name)
     tokens = load_engine_tokens(config, config.model.directory())
     resources = EnvironmentResources(
         config=config, tokens=tokens, verifier=verifier, metrics=pod.metrics, log=pod.log
     )
     try:
         async with open_environments(resources) as environments:
-            actor = Actor(
+            actor = loop.Actor(
                 sampler=make_group_sampler(pod, rollouts, verifier, environments, tokens),
                 places=rollouts,
                 replay=client,
@@ -74,10 +68,12 @@ async def main(pod: Pod) -> None:
             )
             pod.announce("")  # an actor serves nothing
             async with asyncio.TaskGroup() as tasks:
-                looking = tasks.create_task(keep_looking(client, rollouts, pod.log))
+                looking = tasks.create_task(directory.keep_looking(client, rollouts, pod.log))
                 await actor.run(pod.stop, drain_seconds=config.actor.drain_seconds)
                 looking.cancel()
     finally:
+        if dropped := await own_code.end_left_tasks(own_code.END_SECONDS):
+            pod.log.warning("tasks of environments did not end and were dropped", tasks=dropped)
         await rollouts.close()
         for channel in (replay, verifier):
             await channel.close(None)
@@ -87,68 +83,70 @@ def make_group_sampler(
     pod: Pod,
     rollouts: Rollouts,
     verifier: grpc.aio.Channel,
-    environments: BySource[BoundEnvironment],
+    environments: sources.BySource[environment.BoundEnvironment],
     tokens: Tokens,
-) -> GroupSampler:
+) -> group_sampler.GroupSampler:
     """Wire what turns a lease into a scored group."""
     config = pod.config
-    sampling = Sampling(
+    sampling = records.Sampling(
         temperature=config.rollout.temperature,
         max_tokens=config.rollout.max_new_tokens,
         top_logprobs=config.algorithm.resolved_top_logprobs(),
         to_own_end=config.learner.replay_experts,
     )
-    scorer = with_self_judges(
-        VerifierClient(verifier, config.verifier, rewards=config.rewards),
+    scorer = self_judge.with_self_judges(
+        verifier_client.VerifierClient(verifier, config.verifier, rewards=config.rewards),
         config.rewards,
         samplers=rollouts,
         tokens=tokens,
         metrics=pod.metrics,
     )
-    scorer = with_step_labels(
+    scorer = step_labels.with_step_labels(
         scorer,
         config,
         samplers=rollouts,
         tokens=tokens,
         sampling=replace(sampling, top_logprobs=0),
     )
-    scorer = EnvironmentRewards(
+    scorer = environment_rewards.EnvironmentRewards(
         scorer,
         config.rewards,
         metrics=pod.metrics,
-        keeps_steps=by_source(config, lambda source: not source.environment.has_turns),
+        keeps_steps=sources.by_source(config, lambda source: not source.environment.has_turns),
     )
-    return GroupSampler(
+    return group_sampler.GroupSampler(
         worker_id=pod.name,
         environments=environments,
         tokens=tokens,
-        scorer=RewardLog(scorer, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
+        scorer=reward_log.RewardLog(
+            scorer, {reward.name: reward.weight for reward in config.rewards}, log=pod.log
+        ),
         sampling=sampling,
         metrics=pod.metrics,
         log=pod.log,
         training=training_mode(config, tokens, worker=pod.name),
         evaluating=evaluation_mode(config.evaluation, seed=config.seed, worker=pod.name),
-        seed=None if label_stage(config.stages) is None else config.seed,
+        seed=None if step_labels.label_stage(config.stages) is None else config.seed,
     )
 
 
-def training_mode(config: RunConfig, tokens: Tokens, *, worker: str) -> SamplingMode:
+def training_mode(config: RunConfig, tokens: Tokens, *, worker: str) -> sampling_modes.SamplingMode:
     """Return the sampling mode of training prompts: stages without rollout logprobs take every candidate."""
     rollout = config.rollout
     if rollout.sampling == "plain":
-        return PlainSampling()
-    if any(isinstance(stage, SampledStage) for stage in config.stages):
-        return CandidateSampling(candidates=rollout.candidates, tokens=tokens)
+        return sampling_modes.PlainSampling()
+    if any(isinstance(stage, stages.SampledStage) for stage in config.stages):
+        return sampling_modes.CandidateSampling(candidates=rollout.candidates, tokens=tokens)
     draw = Random(f"{config.seed}/{worker}/verbalized training").random
-    return VerbalizedSampling(candidates=rollout.candidates, draw=draw)
+    return sampling_modes.VerbalizedSampling(candidates=rollout.candidates, draw=draw)
 
 
-def evaluation_mode(evaluation: EvaluationConfig, *, seed: int, worker: str) -> SamplingMode:
+def evaluation_mode(evaluation: EvaluationConfig, *, seed: int, worker: str) -> sampling_modes.SamplingMode:
     """Return the sampling mode of held-out prompts."""
     if evaluation.sampling == "plain":
-        return PlainSampling()
+        return sampling_modes.PlainSampling()
     draw = Random(f"{seed}/{worker}/verbalized").random
-    return VerbalizedSampling(candidates=evaluation.candidates, draw=draw)
+    return sampling_modes.VerbalizedSampling(candidates=evaluation.candidates, draw=draw)
 
 
 def _open_rollout(pod: Pod, address: str) -> grpc.aio.Channel:

@@ -2,7 +2,8 @@
 
     prompt -> turn with calls -> results of the tools -> turn with calls -> ... -> answer
 
-A call that fails is answered by a text that says why. It never ends the episode, and is no reward.
+A failed call is answered by a text that says why. It does not end the episode, and changes no reward but
+`failed_tool_calls`.
 """
 
 import asyncio
@@ -11,23 +12,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import get_args
 
+from slipstream.actor import environment, own_code, own_environment
 from slipstream.actor.chat.conversation import Conversations
 from slipstream.actor.chat.messages import Message, ToolCall, json_value
 from slipstream.actor.chat.template import ChatTemplate, Tool
 from slipstream.actor.chat.tools import EpisodeTool, Outcome, Toolbox
-from slipstream.actor.environment import Episode
-from slipstream.actor.own_code import Interrupted, described, uninterrupted
-from slipstream.actor.own_environment import KEY, EnvironmentUnusable
-from slipstream.actor.tools.make_tools import (
-    Servers,
-    ToolResources,
-    make_tools,
-    name_of,
-    open_servers,
-    unusable,
-)
-from slipstream.config import ConfigError
-from slipstream.config.environments import ChatToolsEnvironment
+from slipstream.actor.tools import make_tools
+from slipstream.config import ConfigError, environments
 from slipstream.records import Prompt, without_surrogates
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import TemplateFailed, Tokens
@@ -57,11 +48,11 @@ class ChatTools:
         self._metrics = metrics
         for schema in self._schemas:
             for outcome in OF_TOOLS:
-                metrics.count("tool_calls_total", 0, tool=name_of(schema), outcome=outcome)
+                metrics.count("tool_calls_total", 0, tool=make_tools.name_of(schema), outcome=outcome)
         for without_tool in WITHOUT_TOOL:
             metrics.count("tool_calls_total", 0, tool="", outcome=without_tool)
 
-    async def run(self, episode: Episode) -> None:
+    async def run(self, episode: environment.Episode) -> None:
         """Give `tool_calls` and `failed_tool_calls`, the number of calls and of those that failed."""
         async with AsyncExitStack() as stack:
             tools: dict[str, EpisodeTool] = {}
@@ -69,7 +60,7 @@ class ChatTools:
                 tools.update(await stack.enter_async_context(toolbox.opened(episode)))
             await self._talk(episode, tools)
 
-    async def _talk(self, episode: Episode, tools: Mapping[str, EpisodeTool]) -> None:
+    async def _talk(self, episode: environment.Episode, tools: Mapping[str, EpisodeTool]) -> None:
         talk = Conversations(episode, self._template)
         messages = opening(episode.prompt)
         episode.rewards.update(tool_calls=0.0, failed_tool_calls=0.0)
@@ -111,9 +102,9 @@ class ChatTools:
 
 async def _answered(tool: EpisodeTool, call: ToolCall) -> tuple[Outcome, str]:
     try:
-        return await uninterrupted(tool.answer(json_value(call.arguments)))
-    except Interrupted as error:
-        return "failed", f"Error: {described(error)}"
+        return await own_code.uninterrupted(tool.answer(json_value(call.arguments)))
+    except own_code.Interrupted as error:
+        return "failed", f"Error: {own_code.described(error)}"
 
 
 def opening(prompt: Prompt) -> list[Message]:
@@ -125,27 +116,30 @@ def opening(prompt: Prompt) -> list[Message]:
 
 @asynccontextmanager
 async def open_chat_tools(
-    config: ChatToolsEnvironment, tokens: Tokens, resources: ToolResources
+    config: environments.ChatToolsEnvironment, tokens: Tokens, resources: make_tools.ToolResources
 ) -> AsyncIterator[ChatTools]:
     """Make the environment of an actor, with its tool servers, which end with the context.
 
     Errors: ConfigError with the key at fault.
     """
     try:
-        async with open_servers(config, resources.log) as servers:
+        async with make_tools.open_servers(config, resources.log) as servers:
             yield make_chat_tools(config, tokens, resources, servers)
-    except EnvironmentUnusable as error:
+    except own_environment.EnvironmentUnusable as error:
         raise ConfigError(str(error), [error.problem]) from error
 
 
 def make_chat_tools(
-    config: ChatToolsEnvironment, tokens: Tokens, resources: ToolResources, servers: Servers | None = None
+    config: environments.ChatToolsEnvironment,
+    tokens: Tokens,
+    resources: make_tools.ToolResources,
+    servers: make_tools.Servers | None = None,
 ) -> ChatTools:
     """Make the environment with its running tool servers. Errors: EnvironmentUnusable."""
     template = ChatTemplate(tokens, form=config.tool_form, keep_thoughts=config.keep_thoughts)
     for problem in template.check(tools=True, users=False):
-        raise EnvironmentUnusable(problem)
-    toolboxes = make_tools(config, resources, servers or {})
+        raise own_environment.EnvironmentUnusable(problem)
+    toolboxes = make_tools.make_tools(config, resources, servers or {})
     _check_prompt(template, [schema for each in toolboxes for schema in each.schemas], tokens.context_tokens)
     return ChatTools(
         toolboxes, template, output_characters=config.output_characters, metrics=resources.metrics
@@ -157,9 +151,11 @@ def _check_prompt(template: ChatTemplate, schemas: Sequence[Tool], context_token
     try:
         size = len(template.render([Message(role="user", content="?")], schemas))
     except TemplateFailed as error:
-        raise unusable(
-            f"{KEY}.tools", f"the chat template refuses them: {error}", "leave some out"
+        raise make_tools.unusable(
+            f"{own_environment.KEY}.tools", f"the chat template refuses them: {error}", "leave some out"
         ) from error
     if context_tokens is not None and size >= context_tokens:
         reason = f"take {size} tokens of each prompt, and the context has {context_tokens}"
-        raise unusable(f"{KEY}.tools", reason, "leave some out, or raise rollout.context_tokens")
+        raise make_tools.unusable(
+            f"{own_environment.KEY}.tools", reason, "leave some out, or raise rollout.context_tokens"
+        )

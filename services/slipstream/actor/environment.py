@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol, SupportsIndex
 
+from slipstream.actor.own_code import not_of_the_user
 from slipstream.actor.sampler import Watch
 from slipstream.actor.transcript import Transcript
 from slipstream.records import FinishReason, Prompt, Turn, without_surrogates
@@ -261,7 +262,7 @@ class Episode:
         most = min(filter(None, (max_tokens, self._bounds.turn_tokens, left)))
         self._sampling.add(id(segment))
         try:
-            with self._pause():
+            with self._pause(), not_of_the_user():
                 before = (*self._prompt_of(segment), *segment.token_ids, *observation)
                 turn = await (self._sample(before, most, watch) if watch else self._sample(before, most))
         except Exception as error:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import grpc
 
-from slipstream.actor.chat_tools import open_chat_tools
+from slipstream.actor import chat_tools, own_environment
 from slipstream.actor.environment import BoundEnvironment, Environment, SingleTurn
-from slipstream.actor.own_environment import KEY, episode_bounds, load_environment
-from slipstream.actor.tools.make_tools import ToolResources
-from slipstream.actor.tools.program_client import ProgramClient
+from slipstream.actor.tools import make_tools, python_tool
 from slipstream.config import ConfigError, RunConfig
 from slipstream.config.environments import (
     ChatToolsEnvironment,
@@ -66,7 +64,7 @@ async def _open_bound(
     except ConfigError as error:
         problems = [replace(each, key=_key_in(source, each.key)) for each in error.problems]
         raise ConfigError("\n".join(map(str, problems)), problems) from error
-    bounds = episode_bounds(
+    bounds = own_environment.episode_bounds(
         source.environment,
         max_new_tokens=resources.config.rollout.max_new_tokens,
         context_tokens=resources.tokens.context_tokens,
@@ -76,7 +74,11 @@ async def _open_bound(
 
 def _key_in(source: Source, key: str) -> str:
     """Return the key of an environment's problem, which is that of a run with one source."""
-    return source.environment_key + key.removeprefix(KEY) if key.startswith(KEY) else key
+    return (
+        source.environment_key + key.removeprefix(own_environment.KEY)
+        if key.startswith(own_environment.KEY)
+        else key
+    )
 
 
 @asynccontextmanager
@@ -91,9 +93,9 @@ async def open_environment(
         case SingleTurnEnvironment():
             yield SingleTurn()
         case CustomEnvironment():
-            yield load_environment(config)
+            yield own_environment.load_environment(config)
         case ChatToolsEnvironment():
-            async with open_chat_tools(config, resources.tokens, _of_tools(resources)) as tools:
+            async with chat_tools.open_chat_tools(config, resources.tokens, _of_tools(resources)) as tools:
                 yield tools
         case OpenEnvEnvironment():
             from slipstream.actor.adapters.openenv import open_openenv  # websockets is an extra
@@ -108,9 +110,9 @@ async def open_environment(
                 yield environment
 
 
-def _of_tools(resources: EnvironmentResources) -> ToolResources:
-    return ToolResources(
-        programs=ProgramClient(resources.verifier, resources.config),
+def _of_tools(resources: EnvironmentResources) -> make_tools.ToolResources:
+    return make_tools.ToolResources(
+        programs=python_tool.ProgramClient(resources.verifier, resources.config),
         metrics=resources.metrics,
         log=resources.log,
     )

@@ -13,18 +13,10 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal, get_args
 
+from slipstream import records
+from slipstream.actor import own_code, transcript
 from slipstream.actor.environment import Environment, Episode, EpisodeBounds, EpisodeFull, Sample, TextTokens
-from slipstream.actor.own_code import located, uninterrupted
-from slipstream.actor.transcript import Transcript
-from slipstream.records import (
-    Completion,
-    FinishReason,
-    Outcome,
-    Prompt,
-    Reward,
-    StepReward,
-    without_surrogates,
-)
+from slipstream.actor.internal_errors import first_of, is_internal
 
 WITHHELD = "environment"
 """Name of the failed reward of an episode that is withheld."""
@@ -37,10 +29,12 @@ ENDINGS: tuple[Ending, ...] = get_args(Ending)
 class Played:
     """An episode that has ended."""
 
-    completion: Completion
+    completion: records.Completion
     """Its rewards are those of the episode, or one failure if the episode is withheld."""
     turns: int
     ending: Ending
+    error: BaseException | None = None
+    """What the environment raised, if it failed."""
 
 
 Pause = Callable[[], AbstractContextManager[None]]
@@ -81,17 +75,19 @@ class OwnTime:
 
 async def run_episode(
     environment: Environment,
-    prompt: Prompt,
+    prompt: records.Prompt,
     prompt_token_ids: tuple[int, ...],
     *,
     sample: Sample,
     tokens: TextTokens,
     bounds: EpisodeBounds,
     group_pause: Pause = nullcontext,
+    on_dropped: Callable[[], None] = lambda: None,
 ) -> Played:
     """Return the episode of an environment on a prompt.
 
-    `group_pause`: a context in which the time of the group stands still. Errors: those of `sample`.
+    `group_pause`: a context in which the time of the group stands still. `on_dropped`: called if the
+    environment goes on for `end_seconds` after it was cancelled. Errors: those of `sample`.
     """
     own_time = OwnTime(bounds.seconds)
 
@@ -109,14 +105,16 @@ async def run_episode(
         pause=own_time.paused,
         wait=wait,
     )
-    failure = ""
+    failure, raised = "", None
     try:
         async with own_time.timeout:
-            await uninterrupted(environment.run(episode), end_seconds=bounds.end_seconds)
+            await own_code.uninterrupted(
+                environment.run(episode), end_seconds=bounds.end_seconds, on_dropped=on_dropped
+            )
     except* EpisodeFull:
         pass
     except* Exception as errors:  # the environment is the user's, and may raise anything
-        failure = located(errors)
+        failure, raised = own_code.located(errors), first_of(errors)
     finally:
         episode.end()
     if episode.sampling_error is not None:
@@ -126,7 +124,7 @@ async def run_episode(
         return _played(episode, "timeout", failure)
     failure = failure or _unusable(episode)
     if failure:
-        return _played(episode, "failed", failure)
+        return replace(_played(episode, "failed", failure), error=raised)
     return _played(episode, "full" if episode.full else "finished")
 
 
@@ -134,10 +132,12 @@ def _played(episode: Episode, ending: Ending, failure: str = "") -> Played:
     used = [each for each in episode.segments if each.token_ids] or episode.segments[:1]
     first, *later = used
     # a turn that its own bound cut does not cut the episode
-    reason = FinishReason.LENGTH if episode.full or episode.was_cut else FinishReason.STOP
+    reason = records.FinishReason.LENGTH if episode.full or episode.was_cut else records.FinishReason.STOP
     completion = replace(first.completion(tuple(each.segment() for each in later)), finish_reason=reason)
-    text = episode.text if episode.answer is None or failure else without_surrogates(episode.answer)
-    rewards: tuple[Reward, ...] = (Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=failure),)
+    text = episode.text if episode.answer is None or failure else records.without_surrogates(episode.answer)
+    rewards: tuple[records.Reward, ...] = (
+        records.Reward(name=WITHHELD, value=0.0, outcome=records.Outcome.ERROR, detail=failure),
+    )
     if not failure:
         rewards = tuple(_reward(episode, name, used) for name in episode.rewards)
     return Played(
@@ -145,31 +145,40 @@ def _played(episode: Episode, ending: Ending, failure: str = "") -> Played:
     )
 
 
-def _reward(episode: Episode, name: str, segments: Sequence[Transcript]) -> Reward:
-    return Reward(
-        name=without_surrogates(name),
+def _reward(episode: Episode, name: str, segments: Sequence[transcript.Transcript]) -> records.Reward:
+    return records.Reward(
+        name=records.without_surrogates(name),
         value=float(episode.rewards[name]),
-        outcome=Outcome.SCORE,
+        outcome=records.Outcome.SCORE,
         steps=_steps(episode, name, segments),
     )
 
 
-def _steps(episode: Episode, name: str, segments: Sequence[Transcript]) -> tuple[StepReward, ...]:
+def _steps(
+    episode: Episode, name: str, segments: Sequence[transcript.Transcript]
+) -> tuple[records.StepReward, ...]:
     """Return the rewards by turn that have this name, each as a step reward of the completion."""
     places = {id(segment): place for place, segment in enumerate(segments)}
     return tuple(
-        StepReward(value=each.value, text_end=0, token_end=each.token_end, segment=places[id(each.segment)])
+        records.StepReward(
+            value=each.value, text_end=0, token_end=each.token_end, segment=places[id(each.segment)]
+        )
         for each in episode.turn_rewards.get(name, ())
         if each.token_end
     )
 
 
 def _unusable(episode: Episode) -> str:
-    """Return why the result of an environment cannot be used; empty if it can be."""
+    """Return why the result of an environment cannot be used; empty if it can be.
+
+    Errors: those of a mistake in `_fault`.
+    """
     try:
         return _fault(episode)
     except Exception as error:  # the values are the user's, and their methods may raise anything
-        return located(error)
+        if is_internal(error):
+            raise
+        return own_code.located(error)
 
 
 def _fault(episode: Episode) -> str:

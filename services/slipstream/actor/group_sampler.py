@@ -6,20 +6,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from slipstream.actor.environment import BoundEnvironment, Sample
-from slipstream.actor.episode_run import ENDINGS, Pause, run_episode
+from slipstream.actor import environment, episode_run, sampling_modes, seeds, steps, verifier_client
+from slipstream.actor.internal_errors import InternalErrors, is_internal
 from slipstream.actor.sampler import Sampler, Watch
-from slipstream.actor.sampling_modes import PlainSampling, SamplingMode
-from slipstream.actor.seeds import stable_seed
-from slipstream.actor.steps import with_token_ends
-from slipstream.actor.verifier_client import Scorer
 from slipstream.config.sources import BySource
 from slipstream.records import Completion, Group, Lease, Prompt, Purpose, Sampling, Turn
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
 
-PLAIN = PlainSampling()
+PLAIN = sampling_modes.PlainSampling()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +38,14 @@ class GroupSampler:
         self,
         *,
         worker_id: str,
-        environments: BySource[BoundEnvironment],
+        environments: BySource[environment.BoundEnvironment],
         tokens: Tokens,
-        scorer: Scorer,
+        scorer: verifier_client.Scorer,
         sampling: Sampling,
         metrics: Metrics,
         log: Log,
-        training: SamplingMode = PLAIN,
-        evaluating: SamplingMode = PLAIN,
+        training: sampling_modes.SamplingMode = PLAIN,
+        evaluating: sampling_modes.SamplingMode = PLAIN,
         seed: int | None = None,
     ) -> None:
         """`environments`: by the source of a prompt. `seed`: if set, the samples of a prompt depend only on
@@ -61,17 +57,23 @@ class GroupSampler:
         self._sampling = sampling
         self._metrics = metrics
         self._log = log
-        self._modes: Mapping[Purpose, SamplingMode] = {
+        self._modes: Mapping[Purpose, sampling_modes.SamplingMode] = {
             Purpose.TRAINING: training,
             Purpose.EVALUATION: evaluating,
         }
         self._seed = seed
         # Prometheus sees no rise in a counter that appears with its first event
         metrics.count("completions_continued_total", 0)
-        for ending in ENDINGS:
+        metrics.count("environments_dropped_total", 0)
+        for ending in episode_run.ENDINGS:
             metrics.count("episodes_total", 0, outcome=ending)
+        self._internal_errors = InternalErrors(metrics=metrics, log=log)
+        self._dropped_before: set[str] = set()
+        """Environments of which it is logged that they ignored their cancellation."""
 
-    async def generate(self, lease: Lease, sampler: Sampler, pause: Pause = nullcontext) -> Generated:
+    async def generate(
+        self, lease: Lease, sampler: Sampler, pause: episode_run.Pause = nullcontext
+    ) -> Generated:
         """Sample the completions of a lease; none if the prompt is too long.
 
         `pause`: a context in which the time of the group stands still. Errors: those of `sampler`;
@@ -107,17 +109,19 @@ class GroupSampler:
             dispatch_index=lease.dispatch_index,
             prompt=lease.prompt,
             prompt_token_ids=generated.prompt_token_ids,
-            completions=tuple(with_token_ends(completion, self._tokens.decode) for completion in scored),
+            completions=tuple(
+                steps.with_token_ends(completion, self._tokens.decode) for completion in scored
+            ),
             worker_id=self._worker_id,
         )
 
     async def _generations(
         self,
         lease: Lease,
-        mode: SamplingMode,
+        mode: sampling_modes.SamplingMode,
         token_ids: tuple[int, ...],
         sampler: Sampler,
-        pause: Pause,
+        pause: episode_run.Pause,
     ) -> list[Completion]:
         """Sample all generations of a group at once; they share the prefill of the prompt in the prefix
         cache."""
@@ -131,7 +135,7 @@ class GroupSampler:
             raise failures.exceptions[0] from failures
         return [run.result() for run in runs]
 
-    def _samples(self, lease: Lease, count: int, sampler: Sampler) -> Iterator[Sample]:
+    def _samples(self, lease: Lease, count: int, sampler: Sampler) -> Iterator[environment.Sample]:
         """Yield the `sample` function of each generation of a group."""
         sampling = self._sampling
         if lease.purpose is Purpose.EVALUATION:
@@ -150,18 +154,18 @@ class GroupSampler:
     ) -> Turn:
         sampling = replace(sampling, max_tokens=max_tokens)
         if self._seed is not None:
-            seed = stable_seed(self._seed, lease.dispatch_index, member, len(token_ids))
+            seed = seeds.stable_seed(self._seed, lease.dispatch_index, member, len(token_ids))
             sampling = replace(sampling, seed=seed)
         if watch is None:
             return await sampler.sample(token_ids, sampling)
         return await sampler.sample(token_ids, sampling, watch)
 
     async def _play(
-        self, prompt: Prompt, token_ids: tuple[int, ...], sample: Sample, pause: Pause
+        self, prompt: Prompt, token_ids: tuple[int, ...], sample: environment.Sample, pause: episode_run.Pause
     ) -> Completion:
         """Return the completion of one episode, with its text. Errors: those of `sample`; UnknownSource."""
         bound = self._environments.of(prompt.source)
-        played = await run_episode(
+        played = await episode_run.run_episode(
             bound.environment,
             prompt,
             token_ids,
@@ -169,8 +173,11 @@ class GroupSampler:
             tokens=self._tokens,
             bounds=bound.bounds,
             group_pause=pause,
+            on_dropped=partial(self._dropped, bound),
         )
         completion = played.completion
+        if played.error is not None and is_internal(played.error):
+            self._internal_errors.report("environment", played.error)
         self._metrics.count("episodes_total", outcome=played.ending)
         self._metrics.observe("episode_turns", played.turns)
         self._metrics.count("completions_total", finish_reason=completion.finish_reason.value)
@@ -178,3 +185,19 @@ class GroupSampler:
         if any(segment.engines > 1 for segment in completion.segments):
             self._metrics.count("completions_continued_total")
         return completion
+
+    def _dropped(self, bound: environment.BoundEnvironment) -> None:
+        """Count an episode whose environment ignored its cancellation; log it once for each environment."""
+        self._metrics.count("environments_dropped_total")
+        cls = type(bound.environment)
+        name = f"{cls.__module__}:{cls.__qualname__}"
+        if name in self._dropped_before:
+            return
+        self._dropped_before.add(name)
+        self._log.error(
+            "an environment did not end when it was cancelled, and was dropped",
+            environment=name,
+            seconds=bound.bounds.end_seconds,
+            remedy="catch Exception in place of all errors, so that asyncio.CancelledError ends `run`, and "
+            "await nothing long in its clean-up",
+        )

@@ -11,11 +11,11 @@ from contextlib import suppress
 
 import grpc
 
+from slipstream import records, served_version
 from slipstream.actor.replay_client import LeaseName, ReplayClient
-from slipstream.records import NO_VERSION, Lease
 from slipstream.rpc.errors import SlipstreamError, reason_of
-from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
+from slipstream.telemetry.throughput import Throughput
 
 
 class Heartbeat:
@@ -25,17 +25,20 @@ class Heartbeat:
         self,
         *,
         replay: ReplayClient,
-        served: ServedVersion,
+        served: served_version.ServedVersion,
         seconds: float,
-        held: Callable[[], Sequence[Lease]],
+        held: Callable[[], Sequence[records.Lease]],
         lose: Callable[[LeaseName], None],
+        throughput: Throughput,
         log: Log,
     ) -> None:
+        """`throughput`: of completions."""
         self._replay = replay
         self._served = served
         self._seconds = seconds
         self._held = held
         self._lose = lose
+        self._throughput = throughput
         self._log = log
         self._due = asyncio.Event()
         self._scoring_failure = ""
@@ -68,8 +71,9 @@ class Heartbeat:
         try:
             lost = await self._replay.renew(
                 self._held(),
-                serving_version=self._served.version if self._served.serving else NO_VERSION,
+                serving_version=self._served.version if self._served.serving else records.NO_VERSION,
                 scoring_failure=self._scoring_failure,
+                throughput=self._throughput.per_second(),
                 give_up_after=self._seconds,
             )
         except (SlipstreamError, grpc.aio.AioRpcError) as error:

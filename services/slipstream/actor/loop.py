@@ -2,19 +2,19 @@
 
     lease loop ──▶ one task per group: wait for a place ─▶ sample ─▶ free the place ─▶ score ─▶ insert
         ▲                                                                  │
-        └────── fewer groups are sampled than places and prefetched leases ◀
+        └─ lease while fewer groups are sampled than places and prefetched leases ─┘
     heartbeat ──▶ replay, every few seconds: renews all leases, and cancels the tasks of lost leases
 
 The lease loop waits until a rollout serves a version, then for room for more groups, then for admission by
-replay (bounded). A task waits for a place at a rollout, then for the rollout and the verifier (together at
-most rollout.group_timeout_seconds), then for replay. No group waits for another. After a stop the actor
-leases no more, and its tasks may finish for `drain_seconds`. Then it cancels the rest, which aborts their
-requests, and returns their leases.
+replay (at most LEASE_WAIT_SECONDS a request). A task waits for a place at a rollout, then for the rollout and
+the verifier (together at most rollout.group_timeout_seconds), then for replay. No group waits for another.
+After a stop the actor leases no more, and its tasks may finish for `drain_seconds`. Then it cancels the rest,
+which aborts their requests, and returns their leases.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, get_args
 
@@ -27,16 +27,25 @@ from slipstream.actor.heartbeat import Heartbeat
 from slipstream.actor.leasing import LeasePrefetch, Leasing
 from slipstream.actor.own_code import located
 from slipstream.actor.replay_client import LeaseName, ReplayClient
-from slipstream.actor.sampler import RolloutsLost, Sampler, SamplingRefused
+from slipstream.actor.sampler import GroupPlace, RolloutsLost, SamplingRefused
 from slipstream.config.sources import UnknownSource
 from slipstream.records import NO_VERSION, Group, Lease, Outcome, Purpose
 from slipstream.rpc.errors import Unreachable
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+from slipstream.telemetry.throughput import Throughput
 
 LOST = (
-    *("lease_lost", "group_timeout", "no_rollout", "engine_died", "sampling_refused", "unreachable"),
+    *(
+        "lease_lost",
+        "group_timeout",
+        "no_rollout",
+        "over_age",
+        "engine_died",
+        "sampling_refused",
+        "unreachable",
+    ),
     *("invalid_value", "unexpected_error"),
 )
 DRAINED = ("finished", "returned")
@@ -68,12 +77,20 @@ class Places(Protocol):
         min_version: int = NO_VERSION,
         engines_lost: int = 0,
         on_tokens: Callable[[str], None] = lambda _: None,
-    ) -> AbstractAsyncContextManager[Sampler]:
+    ) -> AbstractAsyncContextManager[GroupPlace]:
         """Wait for a free place at a rollout that serves `min_version` or a later version, and hold it.
 
         `engines_lost`: engines that the prompt ended under earlier leases. `on_tokens`: called with the name
         of the rollout when the first tokens of a request arrive.
         """
+
+
+class _GroupTooSlow(Exception):
+    """A group had no time left. A TimeoutError of other code is no such end."""
+
+
+class _OverAge(_GroupTooSlow):
+    """A group had no time left while it waited for a rollout whose tokens would train."""
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +145,7 @@ class Actor:
             seconds=heartbeat_seconds,
             held=self._held,
             lose=self._lose,
+            throughput=Throughput(lambda: metrics.total("completions_total")),
             log=log,
         )
         for reason in LOST:  # Prometheus sees no rise in a counter that appears with its first event
@@ -240,13 +258,16 @@ class Actor:
         try:
             await self._insert(work)
             self._unexpected_errors = 0
-        except TimeoutError:
+        except _OverAge:
+            await self._return_blameless(
+                lease, "over_age", "its rollout is over age, and no other has a place"
+            )
+        except _GroupTooSlow:
             detail = f"not finished in {self._group_timeout:g} s (rollout.group_timeout_seconds)"
             if self._served.serving:
                 await self._return_fault(lease, "group_timeout", detail)
             else:  # the prompt is not at fault
-                self._count_lost(lease, "no_rollout", detail)
-                await self._leasing.return_leases([lease])
+                await self._return_blameless(lease, "no_rollout", detail)
         except RolloutsLost as error:
             await self._return_fault(lease, "engine_died", str(error), engines_lost=error.engines)
         except SamplingRefused as error:
@@ -277,7 +298,7 @@ class Actor:
         """Return the group.
 
         Its time counts from the moment at which it has a place, without the time in which an episode waits
-        for others to end. Errors: TimeoutError.
+        for others to end. Errors: _GroupTooSlow, _OverAge.
         """
         lease = work.lease
         newest = self._served.version if lease.purpose is Purpose.EVALUATION else NO_VERSION
@@ -287,17 +308,22 @@ class Actor:
             min_version=newest,
             engines_lost=lease.engines_lost,
             on_tokens=work.clock.tokens_came,
-        ) as sampler:
+        ) as place:
             work.clock.place_given()
             group_time = OwnTime(self._group_timeout)
             work.phase = "sampling"
-            async with group_time.timeout:
-                generated = await self._sampler.generate(lease, sampler, group_time.paused)
+            try:
+                async with _bounded(group_time.timeout):
+                    generated = await self._sampler.generate(lease, place, group_time.paused)
+            except _GroupTooSlow as error:
+                if place.over_age:
+                    raise _OverAge from error
+                raise
             work.clock.all_sampled()
         work.phase = "scoring"
         self._prefetch.finished()
         self._progress.set()
-        async with asyncio.timeout_at(group_time.timeout.when()):
+        async with _bounded(asyncio.timeout_at(group_time.timeout.when())):
             group = await self._sampler.score(lease, generated)
         work.clock.all_scored()
         self._report_scoring_failure(group)
@@ -341,6 +367,11 @@ class Actor:
         self._count_lost(lease, fault, detail)
         await self._leasing.return_fault(lease, fault, engines_lost=engines_lost)
 
+    async def _return_blameless(self, lease: Lease, reason: str, detail: str) -> None:
+        """Count a group as lost, and return its lease without a fault of the prompt."""
+        self._count_lost(lease, reason, detail)
+        await self._leasing.return_leases([lease])
+
     def _count_lost(self, lease: Lease, reason: str, detail: str) -> None:
         self._metrics.count("groups_lost_total", reason=reason)
         self._log.warning("group lost", group=lease.group_id, reason=reason, detail=detail)
@@ -363,6 +394,18 @@ class Actor:
             if not task.done():
                 self._log.error("group does not end when it is cancelled", group=work.lease.group_id)
         await self._leasing.return_leases(unfinished)
+
+
+@asynccontextmanager
+async def _bounded(timeout: asyncio.Timeout) -> AsyncIterator[None]:
+    """Bound the time of a group. Errors: _GroupTooSlow, and those of the code inside."""
+    try:
+        async with timeout:
+            yield
+    except TimeoutError as error:
+        if not timeout.expired():
+            raise
+        raise _GroupTooSlow from error
 
 
 def _cancelled() -> bool:

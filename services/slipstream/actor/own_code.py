@@ -1,11 +1,18 @@
-"""Awaits code of the user, which may raise anything."""
+"""Awaits code of the user, which may raise anything, and may ignore its cancellation.
+
+uninterrupted(work) ── a task of the work ── tasks that the work starts, by asyncio.create_task or gather
+                           │                    │ SystemExit and KeyboardInterrupt become Interrupted
+                           └──── cancelled ─────┴ after `end_seconds` dropped at their next await
+"""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from slipstream.records import without_surrogates
 
@@ -28,6 +35,16 @@ class _Droppable(Generic[T]):
         self.closed = False
         """Whether the coroutine that awaits this was closed."""
 
+    def drop(self, task: asyncio.Task[Any]) -> None:
+        """End the work, which the task awaits."""
+        self.dropped = True
+        task.cancel()
+
+    def close(self) -> None:
+        """Close the work of a task that has ended, which may have begun none of it."""
+        if asyncio.iscoroutine(self._work):
+            _close(self._work)
+
     def __await__(self) -> Generator[Any, Any, T]:
         steps = _awaited(self._work)
         error: BaseException | None = None
@@ -48,27 +65,122 @@ class _Droppable(Generic[T]):
                 error = raised
 
 
-async def uninterrupted(work: Awaitable[T], *, end_seconds: float | None = None) -> T:
+class _Started:
+    """The running tasks that code of the user has started."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[asyncio.Task[Any], _Droppable[Any]] = {}
+
+    def add(self, task: asyncio.Task[Any], steps: _Droppable[Any]) -> None:
+        """Keep a task until it ends."""
+        self.tasks[task] = steps
+        task.add_done_callback(self._ended)
+
+    def drop(self) -> None:
+        """End all tasks at the await at which they are."""
+        for task, steps in list(self.tasks.items()):
+            steps.drop(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(task).close()
+
+
+_STARTED: ContextVar[_Started | None] = ContextVar("tasks that code of the user has started", default=None)
+"""Set in code of the user, and in the tasks that it starts."""
+_ALL_STARTED: WeakSet[_Started] = WeakSet()
+
+
+@contextmanager
+def not_of_the_user() -> Iterator[None]:
+    """Return a context for work of Slipstream that code of the user awaits: its tasks are not the user's."""
+    token = _STARTED.set(None)
+    try:
+        yield
+    finally:
+        _STARTED.reset(token)
+
+
+async def uninterrupted(
+    work: Awaitable[T], *, end_seconds: float | None = None, on_dropped: Callable[[], None] = lambda: None
+) -> T:
     """Return the result of the work, which runs in a task of its own.
 
     A cancellation of the caller cancels the work, once. `end_seconds`: how long it may go on then, before it
-    is dropped at its next await; None: until it ends, for work that is not the user's. Errors: those of the
-    work; Interrupted for an error that would otherwise end the task, or the event loop, of the caller;
-    CancelledError if the caller was cancelled.
+    and the tasks that it has started are dropped at their next await, and `on_dropped` is called; None: until
+    it ends, for work that is not the user's. Errors: those of the work; Interrupted for an error that would
+    otherwise end the task, or the event loop, of the caller; CancelledError if the caller was cancelled.
     """
-    steps = _Droppable(work)
-    task = asyncio.create_task(_converted(steps))
+    steps, started = _Droppable(work), None if end_seconds is None else _Started()
+    if started is not None:
+        _ALL_STARTED.add(started)
+        _guard_tasks()
+    context = copy_context()
+    context.run(_STARTED.set, started)
+    task = asyncio.Task(_converted(steps), context=context)
     task.add_done_callback(_read_error)
+    task.add_done_callback(lambda _: steps.close())
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
         task.cancel()
         await _end_of(task, end_seconds)
         if not task.done():
-            steps.dropped = True
-            task.cancel()
+            steps.drop(task)
+            if started is not None:
+                started.drop()
+            on_dropped()
         raise
     return task.result()
+
+
+async def end_left_tasks(seconds: float) -> int:
+    """Cancel the tasks that code of the user has left, and drop after some seconds those that go on.
+
+    Return how many were dropped. asyncio.run would wait for them for ever.
+    """
+    left = [task for started in list(_ALL_STARTED) for task in started.tasks]
+    for task in left:
+        task.cancel()
+    going_on = (await asyncio.wait(left, timeout=seconds))[1] if left else set()
+    for started in list(_ALL_STARTED):
+        started.drop()
+    await asyncio.sleep(0)
+    return len(going_on)
+
+
+class _TaskFactory:
+    """Makes the tasks of an event loop; those that code of the user starts are droppable, and end no loop.
+
+    asyncio raises SystemExit and KeyboardInterrupt of a task in the event loop, whoever awaits the task.
+    """
+
+    def __init__(self, before: Callable[..., Any] | None) -> None:
+        """`before`: the task factory of the event loop so far."""
+        self._before = before
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        """See asyncio.loop.set_task_factory."""
+        context = options.get("context")
+        started = _STARTED.get() if context is None else context.get(_STARTED)
+        if started is None:
+            return self._made(loop, work, options)
+        steps = _Droppable(work)
+        task = self._made(loop, _without_exit(steps), options)
+        started.add(task, steps)
+        return task
+
+    def _made(self, loop: asyncio.AbstractEventLoop, work: Any, options: dict[str, Any]) -> Any:
+        if self._before is None:
+            return asyncio.Task(work, loop=loop, **options)
+        return self._before(loop, work, **options)
+
+
+def _guard_tasks() -> None:
+    """Let this event loop make its tasks by a _TaskFactory."""
+    loop = asyncio.get_running_loop()
+    before: Any = loop.get_task_factory()
+    if not isinstance(before, _TaskFactory):
+        loop.set_task_factory(_TaskFactory(before))
 
 
 async def _end_of(task: asyncio.Task[Any], seconds: float | None) -> None:
@@ -98,6 +210,17 @@ async def _converted(steps: _Droppable[T]) -> T:
     except BaseException as error:  # such as SystemExit, or the panic of a library that is written in Rust
         if steps.closed:
             raise
+        raise Interrupted(f"{type(error).__name__}: {error}") from error
+
+
+async def _without_exit(steps: _Droppable[T]) -> T:
+    """Return the result of a task that code of the user has started.
+
+    Errors: Interrupted for SystemExit and KeyboardInterrupt; those of the task.
+    """
+    try:
+        return await steps
+    except (SystemExit, KeyboardInterrupt) as error:
         raise Interrupted(f"{type(error).__name__}: {error}") from error
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from slipstream.actor.environment import Environment, EpisodeBounds
 from slipstream.actor.own_code import END_SECONDS
-from slipstream.config import ConfigError
+from slipstream.config import ConfigError, Problem
 from slipstream.config.environments import CustomEnvironment, EnvironmentConfig, SingleTurnEnvironment
-from slipstream.config.problem import Problem
 from slipstream.functions import FunctionMissing, load_function
 
 KEY = "data.environment"

@@ -13,19 +13,10 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from slipstream.actor.rollout_stream import NoPlace, RequestRefused, RolloutLost, RolloutStream
+from slipstream import records
+from slipstream.actor.rollout_stream import LossCause, NoPlace, RequestRefused, RolloutLost, RolloutStream
 from slipstream.actor.sampler import RolloutsLost, SamplingRefused, Watch
 from slipstream.actor.seeds import stable_seed
-from slipstream.records import (
-    NO_VERSION,
-    Chunk,
-    ListedRollout,
-    RolloutStatus,
-    Sampling,
-    Turn,
-    joined,
-    turn_of,
-)
 from slipstream.v1 import rollout_pb2 as pb
 
 T = TypeVar("T")
@@ -43,9 +34,9 @@ class Ask(Protocol[T_co]):
 class Rollout:
     """One listed rollout, with an open stream."""
 
-    listed: ListedRollout
+    listed: records.ListedRollout
     channel: grpc.aio.Channel
-    status: RolloutStatus
+    status: records.RolloutStatus
     stream: RolloutStream | None = None
     heard: bool = False
     """Whether it has sent a message."""
@@ -106,6 +97,9 @@ class RolloutChoice(Protocol):
     def release(self, rollout: Rollout, group_id: str) -> None:
         """Free the place of a group."""
 
+    def moved(self, cause: LossCause) -> None:
+        """Count a request that has to continue on another rollout."""
+
     def refused(self, rollout: Rollout, group_id: str, *, seconds: float) -> None:
         """Take a rollout as full for some seconds."""
 
@@ -119,7 +113,7 @@ class Place:
         group_id: str,
         *,
         prompt_id: str = "",
-        min_version: int = NO_VERSION,
+        min_version: int = records.NO_VERSION,
         engines_lost: int = 0,
         on_tokens: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -135,6 +129,8 @@ class Place:
         self._most_engines = max(1, rollouts.most_engines - engines_lost)
         self._rollout: Rollout | None = None
         self._moving = asyncio.Lock()
+        self.over_age = False
+        """See GroupPlace."""
         self._given_up: RolloutsLost | None = None
         """Why a request of the group was given up; no further one of them is sent."""
 
@@ -149,11 +145,11 @@ class Place:
             self._rollouts.release(rollout, self._group_id)
 
     async def sample(
-        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, watch: Watch | None = None
-    ) -> Turn:
+        self, prompt_token_ids: tuple[int, ...], sampling: records.Sampling, watch: Watch | None = None
+    ) -> records.Turn:
         """See Sampler."""
         watched = _Watched(watch, to_own_end=sampling.to_own_end) if watch else None
-        chunks: list[Chunk] = []
+        chunks: list[records.Chunk] = []
         engines = failures = 0
         lost = False
         while True:
@@ -258,7 +254,10 @@ class Place:
 
         try:
             return await ask(rollout.open_stream, began=first_tokens)
-        except RolloutLost:
+        except RolloutLost as error:
+            if error.sent and self._group_id:
+                self._rollouts.moved(error.cause)
+            self.over_age |= error.cause == "over_age"
             self._move(rollout)
             raise
         except NoPlace as error:
@@ -275,7 +274,7 @@ class Place:
         async with self._moving:
             if self._rollout is not None and self._rollouts.over_age(self._rollout):
                 self.leave()
-                continuing = True
+                self.over_age = continuing = True
             if self._rollout is None or not self._group_id:
                 self._rollout = await self._rollouts.acquire(
                     self._group_id,
@@ -283,6 +282,7 @@ class Place:
                     min_version=self._min_version,
                     continuing=continuing,
                 )
+            self.over_age = False
             return self._rollout
 
     def _move(self, lost: Rollout) -> None:
@@ -294,7 +294,9 @@ class Place:
         self._rollouts.refused(rollout, self._group_id, seconds=error.retry_after_seconds)
         self._move(rollout)
 
-    def _request(self, token_ids: tuple[int, ...], sampling: Sampling, *, sampled: int) -> pb.StartSampling:
+    def _request(
+        self, token_ids: tuple[int, ...], sampling: records.Sampling, *, sampled: int
+    ) -> pb.StartSampling:
         """Return the request that continues after `sampled` tokens of the turn."""
         seed = sampling.seed
         if seed is not None and sampled:
@@ -320,7 +322,7 @@ class _Watched:
         self._to_own_end = to_own_end
         self._seen = 0
 
-    def take(self, chunk: Chunk) -> bool:
+    def take(self, chunk: records.Chunk) -> bool:
         """Show a chunk to the reader; return whether no further tokens are needed."""
         if self.end is None:
             kept = self._watch(chunk)
@@ -329,10 +331,10 @@ class _Watched:
         return self.end is not None and not self._to_own_end
 
 
-def _turn(chunks: Sequence[Chunk], last: Turn, *, engines: int) -> Turn:
+def _turn(chunks: Sequence[records.Chunk], last: records.Turn, *, engines: int) -> records.Turn:
     """Return what several engines sampled, one after the other, as one turn; `last` ended it."""
-    return turn_of(
-        joined([*chunks, last]),
+    return records.turn_of(
+        records.joined([*chunks, last]),
         finish_reason=last.finish_reason,
         routed_experts=last.routed_experts,
         engines=engines,

@@ -1,5 +1,6 @@
 """Calls of an actor to replay: the rollouts, leases, heartbeats, returned leases and inserted groups."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from uuid import uuid4
@@ -18,12 +19,20 @@ LeaseName = tuple[str, int]
 """Group id and epoch of a lease."""
 PATIENCE_SECONDS = 120.0
 """How long the insert of a finished group is retried while replay does not answer."""
+FAILED_INSERTS = 4
+"""Inserts of one group that may fail in replay. Then the group is taken to be the cause."""
+FAILED_INSERT_SECONDS = 0.25
+"""Pause after an insert that failed in replay; it is doubled after each."""
+FAILED = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
+"""Status of a call that raised an error in replay, or whose connection broke in a way that gRPC has no name
+for."""
 
 
 class ReplayClient:
     """Leases, heartbeats, returns and inserts. Every call is idempotent, and retried after a lost answer.
 
-    Errors of every method: Unreachable when no attempt was answered; any other AioRpcError at once.
+    Errors of every method: Unreachable when no attempt was answered; any other AioRpcError at once, except
+    as in `insert`.
     """
 
     def __init__(
@@ -79,14 +88,24 @@ class ReplayClient:
         return [replay_codec.listed_rollout_from_proto(each) for each in response.rollouts]
 
     async def renew(
-        self, leases: Sequence[Lease], *, serving_version: int, scoring_failure: str, give_up_after: float
+        self,
+        leases: Sequence[Lease],
+        *,
+        serving_version: int,
+        scoring_failure: str,
+        throughput: float | None,
+        give_up_after: float,
     ) -> list[LeaseName]:
-        """Renew leases; return the names of those that this actor has lost."""
+        """Renew leases; return the names of those that this actor has lost.
+
+        `throughput`: completions per second; None while there is no rate yet.
+        """
         request = replay_pb2.RenewLeasesRequest(
             worker_id=self._worker_id,
             leases=_refs(leases),
             serving_version=serving_version,
             scoring_failure=scoring_failure,
+            throughput=throughput,
         )
         response = await self._ask(
             "heartbeat",
@@ -112,14 +131,26 @@ class ReplayClient:
         return int(response.returned)
 
     async def insert(self, group: Group) -> InsertOutcome:
-        """Insert a group."""
+        """Insert a group.
+
+        An error inside of replay is no fault of the group at first: the insert is sent FAILED_INSERTS times.
+        """
         request = replay_pb2.InsertGroupRequest(group=codec.group_to_proto(group).SerializeToString())
-        response = await self._ask(
-            f"insert of {group.group_id}",
-            lambda seconds: self._stub.InsertGroup(request, timeout=seconds),
-            give_up_after=self._patience,
-        )
-        return replay_codec.insert_outcome_from_proto(response.outcome)
+        failed = 0
+        while True:
+            try:
+                response = await self._ask(
+                    f"insert of {group.group_id}",
+                    lambda seconds: self._stub.InsertGroup(request, timeout=seconds),
+                    give_up_after=self._patience,
+                )
+            except grpc.aio.AioRpcError as error:
+                failed += 1
+                if error.code() not in FAILED or failed == FAILED_INSERTS:
+                    raise
+                await asyncio.sleep(FAILED_INSERT_SECONDS * 2 ** (failed - 1))
+            else:
+                return replay_codec.insert_outcome_from_proto(response.outcome)
 
     async def _ask(self, what: str, ask: Callable[[float], Awaitable[T]], *, give_up_after: float) -> T:
         return await call_with_growing_deadline(

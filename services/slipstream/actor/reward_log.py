@@ -1,6 +1,6 @@
 """Log events about rewards: rewards that failed, and groups without variance, from which nothing is learned.
 
-The launcher shows these events on its console (cli/launch/notices.py).
+The launcher shows these events on its console (cli/launch/run_warnings.py).
 """
 
 import time

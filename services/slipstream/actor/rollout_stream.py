@@ -4,15 +4,14 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import grpc
 
 from slipstream.records import Chunk, FinishReason, RolloutStatus, Turn, turn_of
-from slipstream.rpc import sampling_codec
+from slipstream.rpc import errors, sampling_codec
 from slipstream.rpc.channel import with_idle_timeout
-from slipstream.rpc.errors import SlipstreamError
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 from slipstream.v1 import rollout_pb2 as pb
 from slipstream.v1.rollout_pb2_grpc import RolloutStub
 
@@ -21,28 +20,30 @@ MOST_TOKENS = 1_000_000
 
 
 NOTHING = Chunk()
+LossCause = Literal["lost", "drained", "over_age"]
+"""Why a rollout does not go on with a request. `over_age`: its version is so old that no token trains."""
+LOSS_CAUSES: tuple[LossCause, ...] = get_args(LossCause)
 
 
-class RolloutLost(SlipstreamError):
-    """The rollout ended, drains or is silent. `chunk` has the tokens that arrived before."""
+class RolloutLost(errors.SlipstreamError):
+    """The rollout ended, drains, is silent or over age. `chunk` has the tokens that arrived before."""
 
     def __init__(
-        self, reason: str, chunk: Chunk = NOTHING, *, drained: bool = False, sent: bool = True
+        self, reason: str, chunk: Chunk = NOTHING, *, cause: LossCause = "lost", sent: bool = True
     ) -> None:
         super().__init__(reason)
         self.chunk = chunk
-        self.drained = drained
-        """Whether nothing failed: the rollout drains, or the actor takes its requests elsewhere."""
+        self.cause = cause
         self.sent = sent
         """Whether the rollout can have received the request."""
 
     @property
     def suspicious(self) -> bool:
         """Whether the request itself may have ended the engine: it was sent, and not one token came back."""
-        return self.sent and not self.drained and not self.chunk.token_ids
+        return self.sent and self.cause == "lost" and not self.chunk.token_ids
 
 
-class NoPlace(SlipstreamError):
+class NoPlace(errors.SlipstreamError):
     """All places of the rollout are taken; another group may enter after `retry_after_seconds`."""
 
     def __init__(self, retry_after_seconds: float) -> None:
@@ -50,7 +51,7 @@ class NoPlace(SlipstreamError):
         self.retry_after_seconds = retry_after_seconds
 
 
-class RequestRefused(SlipstreamError):
+class RequestRefused(errors.SlipstreamError):
     """The request is at fault; it fails however often it is sent."""
 
 
@@ -79,7 +80,7 @@ class RolloutStream:
         silence_seconds: float,
         on_status: Callable[[RolloutStatus], None],
         on_lost: Callable[[str], None],
-        log: Log,
+        log: logs.Log,
     ) -> None:
         """`on_status` is called with every message; `on_lost` once, with the reason."""
         self._silence_seconds = silence_seconds
@@ -91,9 +92,9 @@ class RolloutStream:
         self._outgoing_tokens = 0
         self._due = asyncio.Event()
         self._lost: str | None = None
-        self._drained = False
+        self._cause: LossCause = "lost"
         self._call = RolloutStub(channel).Sample(self._messages())
-        self._reader = BackgroundTask.begin(self._read(), "reading of a rollout's stream", log)
+        self._reader = background.BackgroundTask.begin(self._read(), "reading of a rollout's stream", log)
 
     @property
     def lost(self) -> bool:
@@ -124,10 +125,10 @@ class RolloutStream:
         return probabilities
 
     def withdraw(self, reason: str) -> None:
-        """Cancel all requests, which end with RolloutLost and their chunks. The stream stays."""
+        """Cancel all requests of a rollout over age. They end with RolloutLost and their chunks."""
         for number, request in list(self._requests.items()):
             self._outgoing[-1].cancel.append(number)
-            self._end(number, RolloutLost(reason, _chunk(request), drained=True))
+            self._end(number, RolloutLost(reason, _chunk(request), cause="over_age"))
         self._due.set()
 
     async def close(self) -> None:
@@ -143,7 +144,7 @@ class RolloutStream:
         watch: Callable[[Chunk], bool] | None = None,
     ) -> Turn | list[float]:
         if self._lost is not None:
-            raise RolloutLost(self._lost, drained=self._drained, sent=False)
+            raise RolloutLost(self._lost, cause=self._cause, sent=False)
         start.id = next(self._numbers)
         request = _Request(ended=asyncio.get_running_loop().create_future(), began=began, watch=watch)
         self._requests[start.id] = request
@@ -191,7 +192,7 @@ class RolloutStream:
                 for chunk in message.chunks:
                     self._take(chunk)
                 if message.status.draining:  # the stream ends once its last chunks have arrived
-                    reason, self._drained = "the rollout drains", True
+                    reason, self._cause = "the rollout drains", "drained"
         except grpc.aio.AioRpcError as error:
             reason = f"{error.code().name.lower()}: {error.details()}"
         finally:
@@ -247,7 +248,7 @@ class RolloutStream:
         self._lost = reason
         self._due.set()
         for number, request in list(self._requests.items()):
-            self._end(number, RolloutLost(reason, _chunk(request), drained=self._drained))
+            self._end(number, RolloutLost(reason, _chunk(request), cause=self._cause))
         self._on_lost(reason)
 
 

@@ -3,12 +3,13 @@
     directory ─▶ update: one stream for each listed rollout
     place(group) ─▶ a rollout with a free place; all members of the group sample there while it lives
 
-What a place does is in place.py. A lost rollout is tried again once RETRY_SECONDS have passed,
-if replay still lists it.
+place.py has the class of a place. A lost rollout is tried again once RETRY_SECONDS have passed, if replay
+still lists it.
 
 A rollout that the learner does not reach goes on with its version. It gets no further groups once they are
-expected to be over age at their step: lag + pipeline_depth > max_staleness. Once its lag alone is over
-max_staleness, no further token of it would train, and its requests continue on other rollouts.
+expected to be older than `max_staleness` at their step: lag + pipeline_depth > max_staleness. Once its lag
+alone is above `max_staleness`, no further token of it would train, and its requests continue on other
+rollouts.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from math import inf
 import grpc
 
 from slipstream.actor.place import Place, Rollout
-from slipstream.actor.rollout_stream import RolloutStream
+from slipstream.actor.rollout_stream import LOSS_CAUSES, LossCause, RolloutStream
 from slipstream.config.sections.run import StalenessConfig
 from slipstream.records import NO_VERSION, ListedRollout, RolloutStatus
 from slipstream.served_version import ServedVersion
@@ -75,6 +76,8 @@ class Rollouts:
         """Called when places became free or rollouts came or went."""
         for reason in ("drained", "lost", "outdated"):
             metrics.count("rollouts_lost_total", 0, reason=reason)
+        for cause in LOSS_CAUSES:
+            metrics.count("requests_moved_total", 0, reason=cause)
 
     @property
     def capacity(self) -> int:
@@ -163,6 +166,10 @@ class Rollouts:
         """See RolloutChoice."""
         rollout.groups.discard(group_id)
         self._notify()
+
+    def moved(self, cause: LossCause) -> None:
+        """See RolloutChoice."""
+        self._metrics.count("requests_moved_total", reason=cause)
 
     def refused(self, rollout: Rollout, group_id: str, *, seconds: float) -> None:
         """See RolloutChoice."""

@@ -1,4 +1,4 @@
-"""What an environment samples from: an engine somewhere, behind two methods."""
+"""The interface through which an environment samples from a rollout, and the errors of a request."""
 
 from typing import Protocol
 
@@ -50,3 +50,11 @@ class Sampler(Protocol):
 
         In the order of `candidates`, at temperature 1.
         """
+
+
+class GroupPlace(Sampler, Protocol):
+    """The place of a group at a rollout, or the group's wait for one."""
+
+    @property
+    def over_age(self) -> bool:
+        """Whether the rollout of the place was over age, and the group waits for another one."""

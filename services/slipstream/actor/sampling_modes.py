@@ -1,14 +1,15 @@
 """The modes of `rollout.sampling`: prompts as they stand, or verbalized sampling with several candidates.
 
     PlainSampling       samples the prompt; each generation is one answer
-    VerbalizedSampling  samples the prompt with an instruction; one candidate, drawn at random, is scored
+    VerbalizedSampling  samples the prompt with an instruction; one candidate, drawn by its stated
+                        probability, is scored
     CandidateSampling   samples the prompt with an instruction; each candidate becomes an answer to the prompt
 
 The policy samples a candidate after the instruction and after the candidates before it. Its logprobs are
 therefore not those of an answer to the bare prompt, and no importance ratio can be formed from them.
 Reinforcement learning uses VerbalizedSampling: it trains the whole generation, after the prompt with its
-instruction, with the logprobs of the engine. Drawing a candidate is a part of the reward. Stages that sample
-and then train without rollout logprobs use CandidateSampling.
+instruction, with the logprobs of the engine. The random draw counts as part of the reward function. Stages
+that sample and then train without rollout logprobs use CandidateSampling.
 
 See Verbalized Sampling: How to Mitigate Mode Collapse and Unlock LLM Diversity, arXiv:2510.01171.
 """

@@ -1,4 +1,4 @@
-"""The reward `self_judge`: the served policy judges how likely an answer is right.
+"""The reward `self_judge`: the served policy judges how likely it is that an answer is right.
 
 In Self-Rewarding Language Models, arXiv:2401.10020, the model writes a review with a score. Here nothing is
 sampled: the reward is the probability of the positive verdict as the next token, against that of the negative
@@ -15,7 +15,7 @@ from slipstream.actor.sampler import Samplers
 from slipstream.actor.verifier_client import Scorer
 from slipstream.config import ConfigError
 from slipstream.config.rewards import RewardConfig, SelfJudgeConfig
-from slipstream.prompts.judge_question import judge_question
+from slipstream.prompts.judging import judge_question
 from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens

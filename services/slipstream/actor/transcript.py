@@ -3,16 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from slipstream.records import (
-    Completion,
-    FinishReason,
-    RoutedExperts,
-    Segment,
-    TopLogprobs,
-    Turn,
-    TurnEnd,
-    VersionSpan,
-)
+from slipstream import records
 
 
 @dataclass(slots=True)
@@ -27,14 +18,14 @@ class Transcript:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
-    spans: list[VersionSpan] = field(default_factory=list)
-    finish_reason: FinishReason = FinishReason.LENGTH
-    routed_experts: RoutedExperts | None = None
-    top_logprobs: TopLogprobs | None = None
+    spans: list[records.VersionSpan] = field(default_factory=list)
+    finish_reason: records.FinishReason = records.FinishReason.LENGTH
+    routed_experts: records.RoutedExperts | None = None
+    top_logprobs: records.TopLogprobs | None = None
     engines: int = 1
-    turn_ends: list[TurnEnd] = field(default_factory=list)
+    turn_ends: list[records.TurnEnd] = field(default_factory=list)
 
-    def add(self, turn: Turn, *, number: int | None = None) -> None:
+    def add(self, turn: records.Turn, *, number: int | None = None) -> None:
         """Append a turn that the policy sampled. `number`: turns of the episode that ended before it; None:
         those of this segment."""
         offset = len(self.token_ids)
@@ -49,7 +40,7 @@ class Transcript:
         first, later = self.top_logprobs, turn.top_logprobs
         self.top_logprobs = first.followed_by(later) if first and later else later or first
         ended = len(self.turn_ends) if number is None else number
-        self.turn_ends.append(TurnEnd(number=ended, token_end=len(self.token_ids)))
+        self.turn_ends.append(records.TurnEnd(number=ended, token_end=len(self.token_ids)))
 
     def observe(self, token_ids: tuple[int, ...]) -> None:
         """Append tokens of the environment, with mask 0, logprob 0 and the version of the turn before.
@@ -64,16 +55,16 @@ class Transcript:
         self.mask += [0] * len(token_ids)
         self._extend(self.spans[-1].version, offset, len(self.token_ids))
 
-    def completion(self, later_segments: tuple[Segment, ...] = ()) -> Completion:
+    def completion(self, later_segments: tuple[records.Segment, ...] = ()) -> records.Completion:
         """Return the finished completion of which this is the first segment, without text and rewards."""
         fields = self._fields()
         if not later_segments:  # the order of the tokens is that of sampling
             del fields["turn_ends"]
-        return Completion(**fields, later_segments=later_segments)
+        return records.Completion(**fields, later_segments=later_segments)
 
-    def segment(self) -> Segment:
+    def segment(self) -> records.Segment:
         """Return the finished segment."""
-        return Segment(**self._fields())
+        return records.Segment(**self._fields())
 
     def _fields(self) -> dict[str, Any]:
         return {
@@ -89,7 +80,7 @@ class Transcript:
             "turn_ends": tuple(self.turn_ends),
         }
 
-    def _route(self, later: RoutedExperts | None) -> None:
+    def _route(self, later: records.RoutedExperts | None) -> None:
         """Append the experts of a turn; tokens of earlier turns keep the experts of their own turn."""
         first = self.routed_experts
         self.routed_experts = first.followed_by(later) if first and later else later or first
@@ -100,4 +91,4 @@ class Transcript:
             return
         if self.spans and self.spans[-1].version == version:
             start = self.spans.pop().start
-        self.spans.append(VersionSpan(version=version, start=start, end=end))
+        self.spans.append(records.VersionSpan(version=version, start=start, end=end))

@@ -14,21 +14,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from slipstream.actor import chat_tools, own_environment
 from slipstream.actor.adapters.try_verifiers import verifiers_problem
-from slipstream.actor.chat_tools import make_chat_tools
-from slipstream.actor.own_environment import EnvironmentUnusable, make_environment
 from slipstream.actor.program.command import missing_program
 from slipstream.actor.tools.make_tools import ToolResources, make_tools, open_servers
-from slipstream.config.environments import (
-    ChatToolsEnvironment,
-    CustomEnvironment,
-    EnvironmentConfig,
-    ProgramEnvironment,
-)
+from slipstream.config import environments, verifiers
 from slipstream.config.problem import Problem
-from slipstream.config.verifiers import VerifiersEnvironment
-from slipstream.telemetry.logs import Log
-from slipstream.telemetry.metrics import Metrics
+from slipstream.telemetry import logs, metrics
 from slipstream.tokens import load_tokens
 from slipstream.v1.verifier_pb2 import RunProgramRequest, RunProgramResponse
 
@@ -36,33 +28,33 @@ from slipstream.v1.verifier_pb2 import RunProgramRequest, RunProgramResponse
 def main(section: str, model: str = "") -> int:
     """Print why the environment of a section cannot be made; return the exit status."""
     with contextlib.redirect_stdout(sys.stderr):
-        problem = _problem(TypeAdapter(EnvironmentConfig).validate_json(section), model)
+        problem = _problem(TypeAdapter(environments.EnvironmentConfig).validate_json(section), model)
     print(json.dumps(problem and asdict(problem)))
     return 0
 
 
-def _problem(config: EnvironmentConfig, model: str) -> Problem | None:
-    if isinstance(config, ProgramEnvironment):
+def _problem(config: environments.EnvironmentConfig, model: str) -> Problem | None:
+    if isinstance(config, environments.ProgramEnvironment):
         return missing_program(config, Path.cwd())
-    if isinstance(config, VerifiersEnvironment):
+    if isinstance(config, verifiers.VerifiersEnvironment):
         return verifiers_problem(config)
     try:
         _make(config, model)
-    except EnvironmentUnusable as error:
+    except own_environment.EnvironmentUnusable as error:
         elsewhere = error.problem.key.endswith(".url")  # actors may reach a server that this machine does not
         return replace(error.problem, severity="note") if elsewhere else error.problem
     return None
 
 
-def _make(config: EnvironmentConfig, model: str) -> None:
+def _make(config: environments.EnvironmentConfig, model: str) -> None:
     """Make an environment of the user's code. Errors: EnvironmentUnusable."""
-    if isinstance(config, CustomEnvironment):
-        make_environment(config)
-    elif isinstance(config, ChatToolsEnvironment):
+    if isinstance(config, environments.CustomEnvironment):
+        own_environment.make_environment(config)
+    elif isinstance(config, environments.ChatToolsEnvironment):
         asyncio.run(_make_tools(config, model))
 
 
-async def _make_tools(config: ChatToolsEnvironment, model: str) -> None:
+async def _make_tools(config: environments.ChatToolsEnvironment, model: str) -> None:
     """Start the tool servers, make the tools, and end the servers.
 
     `model`: directory of the policy's tokenizer; if it is empty, the chat template is not checked. Errors:
@@ -71,7 +63,7 @@ async def _make_tools(config: ChatToolsEnvironment, model: str) -> None:
     resources = _resources()
     async with open_servers(config, resources.log) as servers:
         if model:
-            make_chat_tools(config, load_tokens(Path(model), max_new_tokens=1), resources, servers)
+            chat_tools.make_chat_tools(config, load_tokens(Path(model), max_new_tokens=1), resources, servers)
         else:
             make_tools(config, resources, servers)
 
@@ -84,7 +76,9 @@ class _NoPrograms:
 
 
 def _resources() -> ToolResources:
-    return ToolResources(programs=_NoPrograms(), metrics=Metrics(), log=Log(pod="try", level="error"))
+    return ToolResources(
+        programs=_NoPrograms(), metrics=metrics.Metrics(), log=logs.Log(pod="try", level="error")
+    )
 
 
 if __name__ == "__main__":

@@ -8,11 +8,10 @@ from typing import Protocol
 import grpc
 
 from slipstream.config.rewards import RewardConfig
-from slipstream.config.sections.verifier import VerifierConfig
+from slipstream.config.sections.pods import VerifierConfig
 from slipstream.records import Completion, Outcome, Prompt, Reward
-from slipstream.rpc import codec
+from slipstream.rpc import codec, errors
 from slipstream.rpc.channel import call_with_retries
-from slipstream.rpc.errors import Unreachable
 from slipstream.v1 import verifier_pb2
 from slipstream.v1.verifier_pb2_grpc import VerifierStub
 
@@ -100,7 +99,7 @@ class VerifierClient:
                 lambda: self._stub.Score(request, timeout=self._timeout),
                 give_up_after=self._timeout,
             )
-        except Unreachable as error:
+        except errors.Unreachable as error:
             return [_withheld(str(error)) for _ in completions]
         return [tuple(codec.reward_from_proto(r) for r in vector.rewards) for vector in response.vectors]
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.checks import require_integers, require_shape
+from slipstream.algorithms import checks, segments
 from slipstream.algorithms.layout import Layout, lay_out
-from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Aggregation
 
 
@@ -53,10 +52,10 @@ def count_layout(layout: Layout, group_ids: Tensor | None = None) -> Counts:
     length_B, prompt_tokens_B = layout.lengths_B, None
     filled = [(length_B > 0).sum()]
     if group_ids is not None:
-        require_shape("group_ids", group_ids, (layout.sequences,), "the sequences of sequence_ids")
-        require_integers("group_ids", group_ids)
+        checks.require_shape("group_ids", group_ids, (layout.sequences,), "the sequences of sequence_ids")
+        checks.require_integers("group_ids", group_ids)
         group_B = _numbered(group_ids)
-        prompt_S = segment_sum(length_B, group_B, layout.sequences)
+        prompt_S = segments.segment_sum(length_B, group_B, layout.sequences)
         prompt_tokens_B = prompt_S[group_B]
         filled.append((prompt_S > 0).sum())
     sequences, prompts = [*_on_host(filled), 0][:2]
@@ -92,7 +91,9 @@ def sequence_weights(spec: Aggregation, layout: Layout, counts: Counts, *, dtype
     length_B = layout.lengths_B
     of_completion_B = counts.completion_tokens_B
     if of_completion_B is not None:
-        require_shape("counts.completion_tokens_B", of_completion_B, tuple(length_B.shape), "the sequences")
+        checks.require_shape(
+            "counts.completion_tokens_B", of_completion_B, tuple(length_B.shape), "the sequences"
+        )
         length_B = of_completion_B.to(length_B)
     return (1 / _divisor(spec, length_B, counts).clamp(min=1)).to(dtype)
 
@@ -123,7 +124,9 @@ def _prompt_tokens(counts: Counts, length_B: Tensor) -> Tensor:
             "prompt_mean: got no tokens per prompt, needs group_ids, or counts with prompt_tokens_B where "
             "counts are passed"
         )
-    require_shape("counts.prompt_tokens_B", counts.prompt_tokens_B, tuple(length_B.shape), "the sequences")
+    checks.require_shape(
+        "counts.prompt_tokens_B", counts.prompt_tokens_B, tuple(length_B.shape), "the sequences"
+    )
     return counts.prompt_tokens_B.to(length_B)
 
 

@@ -10,11 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.algorithms import checks
-from slipstream.algorithms.aggregation import Counts
-from slipstream.algorithms.ratios import keep
-from slipstream.algorithms.segments import segment_sum
-from slipstream.algorithms.sloped import with_slope
+from slipstream.algorithms import aggregation, checks, ratios, segments, sloped
 from slipstream.algorithms.spec.checks import require_positive
 
 CRITIC = "critic"
@@ -40,7 +36,7 @@ def value_loss(
     returns: Tensor,
     mask: Tensor,
     *,
-    counts: Counts | None = None,
+    counts: aggregation.Counts | None = None,
     clip_range: float | None = 0.2,
 ) -> ValueLoss:
     """Compute L = 1/N sum_t max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2) / 2.
@@ -59,7 +55,9 @@ def value_loss(
     tokens = int(mask_T.sum()) if counts is None else counts.tokens
     with torch.no_grad():
         wide = torch.promote_types(values.dtype, torch.float32)
-        v_T, old_T, return_T = (keep(x.detach().to(wide), mask_T) for x in (values, old_values, returns))
+        v_T, old_T, return_T = (
+            ratios.keep(x.detach().to(wide), mask_T) for x in (values, old_values, returns)
+        )
         plain_T = (v_T - return_T).square()
         near_T = v_T if clip_range is None else v_T.clamp(old_T - clip_range, old_T + clip_range)
         clipped_T = (near_T - return_T).square()
@@ -67,7 +65,7 @@ def value_loss(
         loss_T = 0.5 * torch.maximum(plain_T, clipped_T)
         slope_T = torch.where(by_clip_T, 0.0, v_T - return_T) / max(tokens, 1)
         sums = _sums(mask_T, loss_T, by_clip_T, return_T, return_T - old_T)
-    loss = with_slope(loss_T.sum(dtype=torch.float64) / max(tokens, 1), values, slope_T)
+    loss = sloped.with_slope(loss_T.sum(dtype=torch.float64) / max(tokens, 1), values, slope_T)
     return ValueLoss(loss=loss, sums={CRITIC: sums})
 
 
@@ -105,7 +103,7 @@ def final_rewards(rewards: Tensor, sequence_ids: Tensor) -> Tensor:
     if not bool(rewards.isfinite().all()):
         raise ValueError("rewards: got a number that is not finite, needs finite ones")
     last_B = torch.bincount(sequence_ids, minlength=sequences).cumsum(0) - 1
-    return segment_sum(rewards.detach().to(torch.float64), last_B, sequence_ids.shape[0])
+    return segments.segment_sum(rewards.detach().to(torch.float64), last_B, sequence_ids.shape[0])
 
 
 def moments(values: Tensor, mask: Tensor) -> Tensor:
@@ -114,7 +112,7 @@ def moments(values: Tensor, mask: Tensor) -> Tensor:
     They add up over microbatches and ranks.
     """
     checks.require_shape("mask", mask, tuple(values.shape), "values")
-    value_T, mask_T = keep(values.detach().double(), mask.bool()), mask.bool()
+    value_T, mask_T = ratios.keep(values.detach().double(), mask.bool()), mask.bool()
     return torch.stack([mask_T.sum().double(), value_T.sum(), value_T.square().sum()])
 
 
@@ -138,7 +136,7 @@ def _check(
     old_values: Tensor,
     returns: Tensor,
     mask: Tensor,
-    counts: Counts | None,
+    counts: aggregation.Counts | None,
     clip_range: float | None,
 ) -> Tensor:
     """Return the mask as bool."""

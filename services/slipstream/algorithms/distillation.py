@@ -10,9 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.microbatch import Taught
-from slipstream.algorithms.ratios import bounded
-from slipstream.algorithms.regularizers import Term
+from slipstream.algorithms import microbatch, ratios, regularizers
 from slipstream.algorithms.spec import Distillation
 
 LEAST_LOGPROB: Final = -20.0
@@ -26,7 +24,7 @@ LEAST_REST: Final = 1e-5
 class DivergenceTerm:
     """A divergence at each token, and its derivatives by the policy's logprobs."""
 
-    term: Term
+    term: regularizers.Term
     """Value of the divergence, in nats × coefficient, and its slope by the sampled token's logprob."""
     slope_TK: Tensor
     """Slope by the policy's logprobs of the teacher's likeliest tokens."""
@@ -42,10 +40,10 @@ def teacher_advantages(
     weighed_T = spec.reward_weight * advantages_T
     if spec.kind != "advantage":
         return weighed_T
-    return weighed_T + spec.coefficient * bounded(teacher_T - logprobs_T.detach())
+    return weighed_T + spec.coefficient * ratios.bounded(teacher_T - logprobs_T.detach())
 
 
-def divergence_term(spec: Distillation, logprobs_T: Tensor, taught: Taught) -> DivergenceTerm:
+def divergence_term(spec: Distillation, logprobs_T: Tensor, taught: microbatch.Taught) -> DivergenceTerm:
     """Compute coefficient × the divergence over cells, without gradient: the slopes are the gradient.
 
     With p the teacher's and q the policy's probabilities of cells c, and r the rest:
@@ -71,7 +69,8 @@ def divergence_term(spec: Distillation, logprobs_T: Tensor, taught: Taught) -> D
     slope_TC = spec.coefficient * (forward * forward_slope_TC + reverse * reverse_slope_TC)
     slope_TC = slope_TC.to(logprobs_T.dtype)
     return DivergenceTerm(
-        term=Term(value_T=value_T.to(logprobs_T.dtype), slope_T=slope_TC[:, -1]), slope_TK=slope_TC[:, :-1]
+        term=regularizers.Term(value_T=value_T.to(logprobs_T.dtype), slope_T=slope_TC[:, -1]),
+        slope_TK=slope_TC[:, :-1],
     )
 
 

@@ -6,8 +6,7 @@ Suffixes: _T packed tokens, _M tokens of the model among them, _B sequences.
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.checks import count_sequences, require_mask, require_shape
-from slipstream.algorithms.segments import segment_discounted_sum
+from slipstream.algorithms import checks, segments
 from slipstream.algorithms.spec.checks import require_share
 
 
@@ -41,7 +40,7 @@ def gae(
     reward_M, value_M = (tensor.detach()[model_T].to(torch.float64) for tensor in (rewards, values))
     id_M = sequence_ids[model_T]
     delta_M = reward_M + gamma * _next_values(value_M, id_M, after_B) - value_M
-    advantage_M = segment_discounted_sum(delta_M, id_M, gamma * lam)
+    advantage_M = segments.segment_discounted_sum(delta_M, id_M, gamma * lam)
     return _unpack(advantage_M, model_T, values), _unpack(advantage_M + value_M, model_T, values)
 
 
@@ -53,13 +52,13 @@ def _check(
         raise ValueError(f"rewards: got shape {list(rewards.shape)}, needs [T]")
     shape = tuple(rewards.shape)
     for name, tensor in (("values", values), ("mask", mask), ("sequence_ids", sequence_ids)):
-        require_shape(name, tensor, shape, "rewards")
-    require_mask("mask", mask)
-    sequences = count_sequences(sequence_ids)
+        checks.require_shape(name, tensor, shape, "rewards")
+    checks.require_mask("mask", mask)
+    sequences = checks.count_sequences(sequence_ids)
     model_T = mask.bool()
     after_B = torch.zeros(sequences, dtype=torch.float64, device=values.device)
     if bootstrap is not None:
-        require_shape("bootstrap", bootstrap, (sequences,), "the sequences of sequence_ids")
+        checks.require_shape("bootstrap", bootstrap, (sequences,), "the sequences of sequence_ids")
         after_B = bootstrap.detach().to(after_B)
     for name, tensor in (("rewards", rewards[model_T]), ("values", values[model_T]), ("bootstrap", after_B)):
         if not bool(tensor.isfinite().all()):

@@ -13,12 +13,10 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
+from slipstream.algorithms import aggregation, microbatch, trial_report
 from slipstream.algorithms.advantages import group_advantages
-from slipstream.algorithms.aggregation import count
 from slipstream.algorithms.loss import policy_loss
-from slipstream.algorithms.microbatch import TopK
 from slipstream.algorithms.spec import Advantage, Aggregation, Dppo, LossSpec, Objective, Pg
-from slipstream.algorithms.trial_report import Identity
 
 AGAINST: Final = "near the ratio 1, no token's gradient is against its advantage"
 LENGTHS: Final = (5, 3, 1, 6, 2, 4)
@@ -53,9 +51,9 @@ class Law:
     severity: Literal["error", "note"] = "note"
     """See `Identity.severity`."""
 
-    def tested(self) -> Identity:
+    def tested(self) -> trial_report.Identity:
         """Test it. Errors: what the function raises."""
-        return Identity(name=self.name, failure=self.test(), severity=self.severity)
+        return trial_report.Identity(name=self.name, failure=self.test(), severity=self.severity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ class Batch:
         return Batch(**{**tokens, "ids_T": ids_T}, advantages_B=self.advantages_B[kept_B])
 
 
-def identities(objective: Objective) -> list[Identity]:
+def identities(objective: Objective) -> list[trial_report.Identity]:
     """Test every identity on several random batches. Errors: what the objective's function raises."""
     return [law.tested() for law in objective_laws(objective)]
 
@@ -180,7 +178,7 @@ def _loss_and_gradient(
     objective: Objective, batch: Batch, *, parts: Sequence[Tensor] | None = None, kind: str = "token_mean"
 ) -> tuple[Tensor, Tensor]:
     spec = LossSpec(objective=objective, aggregation=Aggregation(kind=kind))  # type: ignore[arg-type]
-    counts = count(batch.mask_T, batch.ids_T)
+    counts = aggregation.count(batch.mask_T, batch.ids_T)
     live_T = batch.logprobs_T.clone().requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
     for chosen_T in [torch.arange(live_T.shape[0])] if parts is None else parts:
@@ -203,9 +201,9 @@ def _loss_and_gradient(
     return total.detach(), gradient_T
 
 
-def _top_k(batch: Batch) -> TopK:
+def _top_k(batch: Batch) -> microbatch.TopK:
     """The sampled token is none of the likeliest."""
-    return TopK(
+    return microbatch.TopK(
         logprobs_TK=batch.top_TK,
         rollout_logprobs_TK=batch.top_anchor_TK,
         sampled_TK=torch.zeros_like(batch.top_TK, dtype=torch.bool),

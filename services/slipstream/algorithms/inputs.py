@@ -8,17 +8,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.distillation import teacher_advantages
+from slipstream.algorithms import distillation, objectives, spec
 from slipstream.algorithms.layout import Layout
 from slipstream.algorithms.microbatch import Microbatch, Taught, TeacherTop, TopK, map_tensors
-from slipstream.algorithms.objectives import Tokens
-from slipstream.algorithms.spec import Dppo, LossSpec, Rspo
 from slipstream.algorithms.staleness import over_age_mask
 
 Top = TypeVar("Top", TopK | None, TeacherTop | None)
 
 
-def read_tokens(loss: LossSpec, microbatch: Microbatch) -> Tokens:
+def read_tokens(loss: spec.LossSpec, microbatch: Microbatch) -> objectives.Tokens:
     """Return the tokens of a microbatch that `check` has accepted."""
     layout = microbatch.layout
     l_T = layout.keep(wide(microbatch.logprobs_T.detach()))
@@ -32,13 +30,13 @@ def read_tokens(loss: LossSpec, microbatch: Microbatch) -> Tokens:
     anchor_T = {"rollout": mu_T, "batch": prox_T, None: None}[loss.objective.anchor]
     A_T = layout.keep(_per_token(microbatch).to(l_T))
     if loss.distillation is not None and teacher_T is not None:
-        A_T = teacher_advantages(loss.distillation, A_T, l_T, teacher_T)
+        A_T = distillation.teacher_advantages(loss.distillation, A_T, l_T, teacher_T)
     if loss.token_weight == "one_minus_ref":
         assert ref_T is not None, "check sees to it"
         A_T = A_T * -torch.expm1(ref_T)
     drift_T = None if mu_T is None else l_T - mu_T
     needs_prox = any(correction.needs_batch_anchor for correction in loss.corrections)
-    return Tokens(
+    return objectives.Tokens(
         layout=layout,
         logprobs_T=l_T,
         rollout_logprobs_T=mu_T,
@@ -70,15 +68,15 @@ def _per_token(microbatch: Microbatch) -> Tensor:
     return advantages[microbatch.sequence_ids_T] if microbatch.has_one_advantage_per_sequence else advantages
 
 
-def _trained(loss: LossSpec, staleness: Tensor | None, mask_T: Tensor) -> Tensor:
+def _trained(loss: spec.LossSpec, staleness: Tensor | None, mask_T: Tensor) -> Tensor:
     if loss.max_staleness is None:
         return mask_T
     assert staleness is not None, "check sees to it"
     return mask_T & ~over_age_mask(staleness, loss.max_staleness)
 
 
-def _router_shift(loss: LossSpec, shift_T: Tensor | None, layout: Layout) -> Tensor | None:
-    if shift_T is None or not isinstance(loss.objective, Rspo):
+def _router_shift(loss: spec.LossSpec, shift_T: Tensor | None, layout: Layout) -> Tensor | None:
+    if shift_T is None or not isinstance(loss.objective, spec.Rspo):
         return None
     return shift_T if layout.is_full else torch.where(layout.mask_T, shift_T, 1.0)
 
@@ -89,8 +87,8 @@ def _taught(taught: Taught | None, teacher_T: Tensor | None, layout: Layout) -> 
     return Taught(logprobs_T=teacher_T, top=_likeliest(taught.top, layout))
 
 
-def _reads_top_k(loss: LossSpec) -> bool:
-    return isinstance(loss.objective, Dppo) and loss.objective.needs_top_k
+def _reads_top_k(loss: spec.LossSpec) -> bool:
+    return isinstance(loss.objective, spec.Dppo) and loss.objective.needs_top_k
 
 
 def _likeliest(top: Top, layout: Layout) -> Top:

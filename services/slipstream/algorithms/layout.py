@@ -11,9 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from slipstream.algorithms import checks
-from slipstream.algorithms.ratios import keep
-from slipstream.algorithms.segments import segment_sum
+from slipstream.algorithms import checks, ratios, segments
 
 PART: Final = 30_000
 """Tokens of a part, about: they fit into the cache, and torch uses one thread for up to 32,768 elements."""
@@ -72,7 +70,7 @@ class Layout:
 
     def keep(self, value_T: Tensor) -> Tensor:
         """Return value_T [T], or [T, K], with 0 outside the mask, so that no NaN passes."""
-        return value_T if self.is_full else keep(value_T, self.mask_T)
+        return value_T if self.is_full else ratios.keep(value_T, self.mask_T)
 
     def pieces(self) -> Iterator[Piece]:
         """Cut the row into its parts; one at least."""
@@ -117,7 +115,7 @@ def lay_out(mask: Tensor, sequence_ids: Tensor, *, part: int = PART) -> Layout:
     return Layout(
         sequence_ids_T=sequence_ids,
         mask_T=mask_T,
-        lengths_B=segment_sum(mask_T.double(), sequence_ids, last + 1),
+        lengths_B=segments.segment_sum(mask_T.double(), sequence_ids, last + 1),
         sequences=last + 1,
         counted=counted,
         cuts=_cuts(starts),

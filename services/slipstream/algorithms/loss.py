@@ -14,16 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.aggregation import Counts, count_layout
-from slipstream.algorithms.checks import require_floating, require_shape, require_tensor
-from slipstream.algorithms.corrections import m2po_bound, m2po_sizes
+from slipstream.algorithms import (
+    aggregation,
+    checks,
+    corrections,
+    loss_parts,
+    microbatch_checks,
+    resolve,
+    sloped,
+)
 from slipstream.algorithms.layout import Layout, lay_out
-from slipstream.algorithms.loss_parts import m2po_of, sum_parts
 from slipstream.algorithms.metrics import finalize, finalize_by_staleness
 from slipstream.algorithms.microbatch import Microbatch, Taught, TopK
-from slipstream.algorithms.microbatch_checks import check
-from slipstream.algorithms.resolve import resolve_loss
-from slipstream.algorithms.sloped import with_slope
 from slipstream.algorithms.spec import LossSpec
 from slipstream.algorithms.tally import Tally
 
@@ -75,7 +77,7 @@ def policy_loss(
     layout: Layout | None = None,
     staleness: Tensor | None = None,
     group_ids: Tensor | None = None,
-    counts: Counts | None = None,
+    counts: aggregation.Counts | None = None,
     entropy: Tensor | None = None,
     entropy_coefficient: float | None = None,
     selected: Tensor | None = None,
@@ -115,7 +117,7 @@ def policy_loss(
     A batch without tokens gives a loss of 0 with zero gradient.
     Raises ValueError for mismatched shapes, unordered ids, or an input that the spec needs and lacks.
     """
-    loss = resolve_loss(spec)
+    loss = resolve.resolve_loss(spec)
     _check_logprobs(logprobs)
     with torch.no_grad():
         layout = _layout_of(logprobs, mask, sequence_ids, layout)
@@ -137,7 +139,7 @@ def policy_loss(
     return microbatch_loss(
         loss,
         microbatch,
-        counts=counts or count_layout(layout, group_ids),
+        counts=counts or aggregation.count_layout(layout, group_ids),
         entropy_coefficient=entropy_coefficient,
         m2po_limit=m2po_limit,
         tally=tally,
@@ -148,7 +150,7 @@ def microbatch_loss(
     loss: LossSpec,
     microbatch: Microbatch,
     *,
-    counts: Counts,
+    counts: aggregation.Counts,
     entropy_coefficient: float | None = None,
     m2po_limit: float | None = None,
     tally: Tally | None = None,
@@ -159,20 +161,22 @@ def microbatch_loss(
     """
     logprobs_T, entropy_T = microbatch.logprobs_T, microbatch.entropy_T
     with torch.no_grad():
-        check(loss, microbatch)
+        microbatch_checks.check(loss, microbatch)
         _check_counts(counts, microbatch.layout)
         tally = tally or Tally(logprobs_T.device)
-        summed = sum_parts(loss, microbatch, counts, m2po_limit, tally)
-    total = with_slope(summed.value, logprobs_T, summed.slope_T)
+        summed = loss_parts.sum_parts(loss, microbatch, counts, m2po_limit, tally)
+    total = sloped.with_slope(summed.value, logprobs_T, summed.slope_T)
     if summed.slope_TK is not None:
         assert microbatch.taught is not None, "there is a slope"
         assert microbatch.taught.top is not None, "there is a slope"
         likeliest_TK = microbatch.taught.top.logprobs_TK
-        total = total + with_slope(torch.zeros_like(summed.value), likeliest_TK, summed.slope_TK)
+        total = total + sloped.with_slope(torch.zeros_like(summed.value), likeliest_TK, summed.slope_TK)
     if loss.entropy is not None and entropy_T is not None:
         coefficient = loss.entropy.coefficient if entropy_coefficient is None else entropy_coefficient
         factor = -coefficient / max(counts.tokens, 1)
-        total = total + with_slope(factor * summed.entropy, entropy_T, (factor * summed.trained_T).to(total))
+        total = total + sloped.with_slope(
+            factor * summed.entropy, entropy_T, (factor * summed.trained_T).to(total)
+        )
     return PolicyLoss(loss=total, tally=tally, gates_T=summed.gates_T, sides_T=summed.sides_T)
 
 
@@ -189,23 +193,23 @@ def m2po_limit(
     All [T]. logprobs: the current policy's, or for the scope "all" the old logprobs.
     Raises ValueError for shapes that differ.
     """
-    require_floating("logprobs", logprobs)
+    checks.require_floating("logprobs", logprobs)
     tensors = {"rollout_logprobs": rollout_logprobs, "advantages": advantages, "mask": mask}
     for name, tensor in tensors.items():
-        require_shape(name, tensor, tuple(logprobs.shape), "logprobs")
-    correction = m2po_of(resolve_loss(spec))
+        checks.require_shape(name, tensor, tuple(logprobs.shape), "logprobs")
+    correction = loss_parts.m2po_of(resolve.resolve_loss(spec))
     if correction is None:
         return torch.inf
     mask_T = mask.bool()
     z_T = torch.where(mask_T, logprobs.detach() - rollout_logprobs, 0.0)
-    return m2po_bound(correction, m2po_sizes(correction, z_T, advantages, mask_T))
+    return corrections.m2po_bound(correction, corrections.m2po_sizes(correction, z_T, advantages, mask_T))
 
 
 def _check_logprobs(logprobs: Tensor) -> None:
-    require_tensor("logprobs", logprobs)
+    checks.require_tensor("logprobs", logprobs)
     if logprobs.ndim != 1:
         raise ValueError(f"logprobs: got shape {list(logprobs.shape)}, needs packed tokens [T]")
-    require_floating("logprobs", logprobs)
+    checks.require_floating("logprobs", logprobs)
 
 
 def _layout_of(
@@ -215,20 +219,22 @@ def _layout_of(
     if layout is not None:
         if mask is not None or sequence_ids is not None:
             raise ValueError("layout: got it beside mask or sequence_ids, needs it in the place of both")
-        require_shape("layout", layout.mask_T, tuple(logprobs.shape), "logprobs")
+        checks.require_shape("layout", layout.mask_T, tuple(logprobs.shape), "logprobs")
         return layout
     if mask is None or sequence_ids is None:
         raise ValueError("mask, sequence_ids: got None, needs both, or layout in their place")
-    require_shape("mask", mask, tuple(logprobs.shape), "logprobs")
-    require_shape("sequence_ids", sequence_ids, tuple(logprobs.shape), "logprobs")
+    checks.require_shape("mask", mask, tuple(logprobs.shape), "logprobs")
+    checks.require_shape("sequence_ids", sequence_ids, tuple(logprobs.shape), "logprobs")
     return lay_out(mask, sequence_ids)
 
 
-def _check_counts(counts: Counts, layout: Layout) -> None:
+def _check_counts(counts: aggregation.Counts, layout: Layout) -> None:
     if counts.tokens < layout.counted:
         raise ValueError(
             f"counts: got {counts.tokens} tokens, and this microbatch alone has {layout.counted}; needs "
             "those of the whole optimizer batch"
         )
     if counts.prompt_tokens_B is not None:
-        require_shape("counts.prompt_tokens_B", counts.prompt_tokens_B, (layout.sequences,), "the sequences")
+        checks.require_shape(
+            "counts.prompt_tokens_B", counts.prompt_tokens_B, (layout.sequences,), "the sequences"
+        )

@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.aggregation import Counts, sequence_weights, spread
-from slipstream.algorithms.corrections import correction_weight, m2po_bound, m2po_sizes
-from slipstream.algorithms.distillation import divergence_term
-from slipstream.algorithms.inputs import read_tokens
+from slipstream.algorithms import (
+    aggregation,
+    corrections,
+    distillation,
+    inputs,
+    ratios,
+    regularizers,
+    segments,
+)
 from slipstream.algorithms.microbatch import Microbatch, parts
 from slipstream.algorithms.objectives import Tokens, surrogate
-from slipstream.algorithms.ratios import bounded, k3
-from slipstream.algorithms.regularizers import Term, add_terms, covariance_term, drift_term, kl_term
-from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import LossSpec, M2po, Tis, Vespo
 from slipstream.algorithms.tally import Tally
 
@@ -55,7 +57,7 @@ class _Part:
 
 
 def sum_parts(
-    loss: LossSpec, microbatch: Microbatch, counts: Counts, limit: float | None, tally: Tally
+    loss: LossSpec, microbatch: Microbatch, counts: aggregation.Counts, limit: float | None, tally: Tally
 ) -> Summed:
     """Sum the loss of a checked microbatch over its parts, and add its metrics to the tally.
 
@@ -69,10 +71,10 @@ def sum_parts(
     gates_T, sides_T = torch.zeros_like(slope_T), torch.zeros_like(logprobs_T, dtype=torch.int8)
     trained_T = torch.zeros_like(logprobs_T, dtype=torch.bool)
     value = entropy = logprobs_T.new_zeros((), dtype=torch.float64)
-    weight_B = sequence_weights(loss.aggregation, microbatch.layout, counts, dtype=slope_T.dtype)
+    weight_B = aggregation.sequence_weights(loss.aggregation, microbatch.layout, counts, dtype=slope_T.dtype)
     for part in parts(microbatch):
-        tokens = read_tokens(loss, part.microbatch)
-        weight_T = spread(weight_B[part.sequences], tokens.layout)
+        tokens = inputs.read_tokens(loss, part.microbatch)
+        weight_T = aggregation.spread(weight_B[part.sequences], tokens.layout)
         summed = _value_and_slope(loss, tokens, weight_T, limit, tally)
         value, slope_T[part.tokens] = value + summed.value, summed.slope_T
         gates_T[part.tokens], sides_T[part.tokens] = summed.gates_T, summed.sides_T
@@ -105,11 +107,11 @@ def _whole_limit(loss: LossSpec, microbatch: Microbatch) -> float | None:
         return None
     sizes = []
     for part in parts(microbatch):
-        tokens = read_tokens(loss, part.microbatch)
+        tokens = inputs.read_tokens(loss, part.microbatch)
         z_T = tokens.drift_T if correction.scope == "harmful" else tokens.log_rho_T
         assert z_T is not None, "check sees to it"
-        sizes.append(m2po_sizes(correction, z_T, tokens.advantages_T, tokens.mask_T))
-    return m2po_bound(correction, torch.cat(sizes))
+        sizes.append(corrections.m2po_sizes(correction, z_T, tokens.advantages_T, tokens.mask_T))
+    return corrections.m2po_bound(correction, torch.cat(sizes))
 
 
 def _value_and_slope(
@@ -138,7 +140,7 @@ def _value_and_slope(
     if g_T is None:
         g_T = objective.weight_T * tokens.advantages_T
     slope_T = -policy_T * g_T
-    term = add_terms(_terms(loss, tokens))
+    term = regularizers.add_terms(_terms(loss, tokens))
     if term is not None:
         value_T, slope_T = value_T + weight_T * term.value_T, slope_T + weight_T * term.slope_T
     # 0 × inf is NaN: an infinite logprob shows in the loss, even where a bound hides it
@@ -158,7 +160,7 @@ def _divergence(loss: LossSpec, tokens: Tokens, weight_T: Tensor) -> tuple[Tenso
     tokens' logprobs."""
     assert loss.distillation is not None, "check sees to it"
     assert tokens.taught is not None, "check sees to it"
-    divergence = divergence_term(loss.distillation, tokens.logprobs_T, tokens.taught)
+    divergence = distillation.divergence_term(loss.distillation, tokens.logprobs_T, tokens.taught)
     value = tokens.keep(weight_T * divergence.term.value_T).sum(dtype=torch.float64)
     slope_TK = tokens.keep(weight_T[:, None] * divergence.slope_TK)
     return value, tokens.keep(weight_T * divergence.term.slope_T), slope_TK
@@ -169,7 +171,7 @@ def _with_weights_in_ratio(loss: LossSpec, tokens: Tokens) -> Tokens:
     spec = _inside_ratio(loss)
     if spec is None:
         return tokens
-    c_T = correction_weight(spec, tokens)
+    c_T = corrections.correction_weight(spec, tokens)
     parts_T = 1 if spec.level == "token" else tokens.of_token(tokens.lengths_B).clamp(min=1)
     return replace(tokens, log_ratio_T=tokens.log_ratio_T + c_T.log() / parts_T)
 
@@ -187,31 +189,31 @@ def _corrections(loss: LossSpec, tokens: Tokens, limit: float | None) -> Tensor 
     for spec in loss.corrections:
         if spec is _inside_ratio(loss):
             continue
-        c_T = correction_weight(spec, tokens, m2po_limit=limit)
+        c_T = corrections.correction_weight(spec, tokens, m2po_limit=limit)
         correction_T = c_T if correction_T is None else correction_T * c_T
     return correction_T
 
 
-def _terms(loss: LossSpec, tokens: Tokens) -> list[Term]:
+def _terms(loss: LossSpec, tokens: Tokens) -> list[regularizers.Term]:
     terms = []
     if loss.kl is not None and loss.kl.placement == "loss":
         assert tokens.log_ratio_ref_T is not None, "check sees to it"
-        terms.append(kl_term(loss.kl, tokens.log_ratio_ref_T, tokens.log_ratio_T))
+        terms.append(regularizers.kl_term(loss.kl, tokens.log_ratio_ref_T, tokens.log_ratio_T))
     if loss.drift_penalty is not None:
         assert tokens.drift_T is not None, "check sees to it"
-        terms.append(drift_term(loss.drift_penalty, tokens.drift_T, tokens))
+        terms.append(regularizers.drift_term(loss.drift_penalty, tokens.drift_T, tokens))
     if loss.kl_cov is not None:
         assert tokens.held_T is not None, "check sees to it"
-        terms.append(covariance_term(loss.kl_cov, tokens.log_ratio_T, tokens.held_T))
+        terms.append(regularizers.covariance_term(loss.kl_cov, tokens.log_ratio_T, tokens.held_T))
     return terms
 
 
 def _extra_values(tokens: Tokens) -> dict[str, Tensor]:
     drift_T, ref_T, teacher_T = tokens.drift_T, tokens.log_ratio_ref_T, tokens.log_ratio_teacher_T
     values = {
-        "kl_rollout": None if drift_T is None else k3(bounded(drift_T)),
-        "kl_ref": None if ref_T is None else k3(-bounded(ref_T)),
-        "kl_teacher": None if teacher_T is None else k3(bounded(teacher_T)),
+        "kl_rollout": None if drift_T is None else ratios.k3(ratios.bounded(drift_T)),
+        "kl_ref": None if ref_T is None else ratios.k3(-ratios.bounded(ref_T)),
+        "kl_teacher": None if teacher_T is None else ratios.k3(ratios.bounded(teacher_T)),
         "entropy": tokens.entropy_T,
         "router_shift": tokens.router_shift_T,
     }
@@ -225,6 +227,6 @@ def _dropped_sequences(tokens: Tokens, correction_T: Tensor | None) -> Tensor | 
     sequences, trained_B = tokens.layout.sequences, tokens.lengths_B
     kept_T = ((correction_T != 0) & tokens.trained_T).to(trained_B)
     if not tokens.trains_whole_mask:
-        trained_B = segment_sum(tokens.trained_T.to(trained_B), tokens.sequence_ids_T, sequences)
-    kept_B = segment_sum(kept_T, tokens.sequence_ids_T, sequences)
+        trained_B = segments.segment_sum(tokens.trained_T.to(trained_B), tokens.sequence_ids_T, sequences)
+    kept_B = segments.segment_sum(kept_T, tokens.sequence_ids_T, sequences)
     return ((trained_B > 0) & (kept_B == 0)).sum().double()

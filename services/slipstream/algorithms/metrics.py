@@ -1,9 +1,8 @@
 """Metrics of a policy loss, from sums that add up exactly over microbatches and ranks.
 
-Suffixes: _N bins of the histogram. The sums are those of a tally, by staleness bucket and sign of A.
+Suffixes: _N bins of the histogram, _Q quantiles. The sums are those of a tally, by staleness and sign of A.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -17,6 +16,9 @@ REDUCED_BY_MAX: Final = frozenset({"max_ratio", "given"})
 
 SIGNS: Final = {"": slice(None), "_positive": slice(2, 3), "_negative": slice(0, 1), "_zero": slice(1, 2)}
 """Suffix of a metric, and which of the cells A < 0, A = 0, A > 0 it is over."""
+
+QUANTILES: Final = {"p1_ratio": 0.01, "p10_ratio": 0.1, "p50_ratio": 0.5, "p90_ratio": 0.9, "p99_ratio": 0.99}
+"""Metric, and the share of the trained tokens whose ratio is at most that."""
 
 
 def merge(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -37,7 +39,8 @@ def finalize(sums: Mapping[str, Tensor]) -> dict[str, float]:
     out_of_band_fraction_low, out_of_band_fraction_high: share whose ratio is outside, whatever A's sign.
     zero_gradient_fraction: share of the trained tokens whose g is 0, by clipping, masks or corrections.
     dropped_fraction: share that a correction or a selection dropped. damped_fraction: see Surrogate.
-    mean_ratio, p99_ratio, max_ratio, mean_log_ratio, mean_log_ratio_sq: of the ratio that is bounded.
+    mean_ratio, max_ratio, mean_log_ratio, mean_log_ratio_sq: of the ratio that is bounded.
+    p1_ratio, p10_ratio, p50_ratio, p90_ratio, p99_ratio: its quantiles, to 0.8 %, half a bin of the tally.
     mean_ratio_sq: mean of r^2. mean_effective_weight: mean of c g / A.
     mean_correction, mean_correction_sq: mean of c, and of c^2.
     ess, ess_correction: (sum x)^2 / (n sum x^2) for x = r and x = c, the share of tokens left effective.
@@ -79,7 +82,7 @@ def _marginal(host: Mapping[str, Tensor], ages: slice, signs: slice) -> dict[str
         "trained_tokens": trained,
         "over_age_fraction": _share(tokens - trained, tokens),
         "max_ratio": max(largest, 0.0),
-        "p99_ratio": min(_quantile(host["histogram"][ages, signs].sum((0, 1)), 0.99), max(largest, 0.0)),
+        **_quantiles(host["histogram"][ages, signs].sum((0, 1)), largest=max(largest, 0.0)),
         "mean_effective_weight": _share(value["weight"], trained),
         "ess": _share(value["ratio"] ** 2, trained * value["ratio_sq"]),
         "ess_correction": _share(value["correction"] ** 2, trained * value["correction_sq"]),
@@ -95,12 +98,14 @@ def _marginal(host: Mapping[str, Tensor], ages: slice, signs: slice) -> dict[str
     return metrics | {name: _share(value[name], trained) for name in optional}
 
 
-def _quantile(count_N: Tensor, share: float) -> float:
-    """The ratio below which the share of the tokens lies, to the width of a bin; 0 without tokens."""
-    if not count_N.sum() > 0:
-        return 0.0
-    place = int((count_N.cumsum(0) < share * count_N.sum()).sum())
-    return math.exp((place - BINS // 2) / BINS_PER_UNIT)
+def _quantiles(count_N: Tensor, *, largest: float) -> dict[str, float]:
+    """The quantiles of the ratio, each the middle of its bin, and at most the largest; 0 without tokens."""
+    tokens = count_N.sum()
+    if not tokens > 0:
+        return dict.fromkeys(QUANTILES, 0.0)
+    place_Q = torch.searchsorted(count_N.cumsum(0), tokens * torch.tensor([*QUANTILES.values()]).double())
+    ratio_Q = ((place_Q - BINS // 2).double() / BINS_PER_UNIT).exp().clamp(max=largest)
+    return dict(zip(QUANTILES, ratio_Q.tolist(), strict=True))
 
 
 def _reduce(name: str, left: Tensor, right: Tensor) -> Tensor:

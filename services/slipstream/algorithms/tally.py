@@ -11,9 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.objectives import Surrogate
-from slipstream.algorithms.ratios import LOG_RATIO_LIMIT
-from slipstream.algorithms.staleness import BUCKETS
+from slipstream.algorithms import objectives, ratios, staleness
 
 FLAGS: Final = (
     "trained",
@@ -41,14 +39,14 @@ VALUES: Final = (
 OPTIONAL: Final = ("kl_rollout", "kl_ref", "kl_teacher", "entropy", "router_shift")
 """Summed over the tokens that trained, where the loss has their inputs."""
 
-AGES: Final = (*BUCKETS, "unknown")
+AGES: Final = (*staleness.BUCKETS, "unknown")
 BINS_PER_UNIT: Final = 64
-BINS: Final = 2 * int(LOG_RATIO_LIMIT) * BINS_PER_UNIT + 1
+BINS: Final = 2 * int(ratios.LOG_RATIO_LIMIT) * BINS_PER_UNIT + 1
 """Bin k of the histogram holds z around (k - BINS // 2) / 64: a quantile of the ratio is within 0.8 %."""
 
 _NAMES: Final = (*VALUES, *OPTIONAL)
 
-_LAST_BUCKET: Final = max(low for low, _ in BUCKETS.values())
+_LAST_BUCKET: Final = max(low for low, _ in staleness.BUCKETS.values())
 """Least age of the last bucket."""
 
 CELLS: Final = len(AGES) * 3
@@ -72,7 +70,7 @@ class Tally:
 
     def add(
         self,
-        surrogate: Surrogate,
+        surrogate: objectives.Surrogate,
         *,
         advantages_T: Tensor,
         mask_T: Tensor,
@@ -132,12 +130,12 @@ class Tally:
 def _buckets(device: torch.device) -> Tensor:
     """Return the bucket of each age up to the least age of the last bucket."""
     age = torch.arange(_LAST_BUCKET + 1, device=device)
-    after = [age > high for _, high in BUCKETS.values() if high is not None]
+    after = [age > high for _, high in staleness.BUCKETS.values() if high is not None]
     return torch.stack(after).sum(0)
 
 
 def _flags(
-    surrogate: Surrogate, trained_T: Tensor, correction_T: Tensor | None, advantages_T: Tensor
+    surrogate: objectives.Surrogate, trained_T: Tensor, correction_T: Tensor | None, advantages_T: Tensor
 ) -> Tensor:
     """Return the FLAGS of each token as the bits of one number."""
     without_gradient_T = (surrogate.weight_T == 0) | (advantages_T == 0)
@@ -158,7 +156,7 @@ def _flags(
     return (code_T * trained_T).long()
 
 
-def _values(surrogate: Surrogate, z_T: Tensor, correction_T: Tensor | None) -> dict[str, Tensor]:
+def _values(surrogate: objectives.Surrogate, z_T: Tensor, correction_T: Tensor | None) -> dict[str, Tensor]:
     r_T, weight_T = z_T.exp(), surrogate.weight_T.double()
     c_T = torch.ones_like(z_T) if correction_T is None else correction_T.double()
     return {

@@ -7,9 +7,7 @@ Reduction for Long-Horizon LLM-RL, arXiv:2602.07078.
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.checks import require_shape
-from slipstream.algorithms.ratios import bounded
-from slipstream.algorithms.segments import segment_sum
+from slipstream.algorithms import checks, ratios, segments
 from slipstream.algorithms.spec import OptimalToken
 
 
@@ -20,7 +18,7 @@ def token_energies(logprobs: Tensor, sharper_logprobs: Tensor) -> Tensor:
     of p^2), the same policy at half the temperature: log sum of p^2 = 2 logprobs - sharper_logprobs.
     Raises ValueError for shapes that differ.
     """
-    require_shape("sharper_logprobs", sharper_logprobs, tuple(logprobs.shape), "logprobs")
+    checks.require_shape("sharper_logprobs", sharper_logprobs, tuple(logprobs.shape), "logprobs")
     l_T, sharper_T = logprobs.detach().double(), sharper_logprobs.detach().double()
     return (1 - 2 * l_T.exp() + (2 * l_T - sharper_T).exp()).clamp(min=0)
 
@@ -35,7 +33,7 @@ def path_energies(
     """
     rho_T = torch.ones_like(energies)
     if spec.cap is not None:
-        rho_T = bounded(log_ratios.detach().double()).exp().clamp(max=spec.cap)
+        rho_T = ratios.bounded(log_ratios.detach().double()).exp().clamp(max=spec.cap)
     step_T = torch.where(mask.bool(), rho_T.square() * energies.double(), 0.0)
     sum_T, first_T = step_T.cumsum(0), torch.searchsorted(sequence_ids, sequence_ids)
     return sum_T - (sum_T - step_T)[first_T]
@@ -48,6 +46,6 @@ def token_baselines(rewards: Tensor, energies: Tensor, steps: Tensor) -> Tensor:
     0. energies: [N], W. steps: [N] integers from 0, the same for tokens of one group and one position.
     """
     size = int(steps.max()) + 1 if steps.numel() else 0
-    weight_S = segment_sum(energies, steps, size)
-    value_S = segment_sum(energies * rewards, steps, size)
+    weight_S = segments.segment_sum(energies, steps, size)
+    value_S = segments.segment_sum(energies * rewards, steps, size)
     return (value_S / weight_S.where(weight_S > 0, 1.0))[steps]

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 from slipstream.algorithms.identities import advantage_laws, call_advantage, call_objective, objective_laws
 from slipstream.algorithms.resolve import resolve_advantage, resolve_loss, with_kind
-from slipstream.algorithms.spec import Advantage, CustomAdvantage, CustomObjective, Objective
-from slipstream.algorithms.spec.invalid import InvalidPart
+from slipstream.algorithms.spec import Advantage, CustomAdvantage, CustomObjective, Objective, invalid
 from slipstream.algorithms.trial_report import Identity, Report, Unusable
 from slipstream.functions import FunctionMissing, load_function
 
@@ -39,7 +38,7 @@ def try_section(section: Mapping[str, Any], *, axis: str, seconds: float = math.
     """
     try:
         part = _part(section, axis)
-    except InvalidPart as error:
+    except invalid.InvalidPart as error:
         return Report(unusable=Unusable(key=error.part, reason=error.reason, remedy=error.remedy))
     unusable = _why_unusable(part, axis)
     return Report(unusable=unusable) if unusable else _tested(part, time.monotonic() + seconds)

@@ -10,8 +10,8 @@ from typing import Final
 
 import sympy
 
+from slipstream.answers import latex_commands
 from slipstream.answers import latex_operators as operators
-from slipstream.answers.latex_commands import Commands
 from slipstream.answers.latex_input import UnsupportedExpression, without_commas
 from slipstream.answers.latex_tokens import END, Token, tokens_of
 from slipstream.answers.latex_values import Braces, Bracketed, Chain, Leaf, Listing, Region, Value, unfinished
@@ -174,7 +174,7 @@ def _one_case(tokens: list[Token]) -> bool:
     return not any(letter.isupper() and letter.lower() in letters for letter in letters)
 
 
-class _Values(Commands):
+class _Values(latex_commands.Commands):
     """The grammar of relations and sets around that of expressions."""
 
     def whole(self) -> Value:

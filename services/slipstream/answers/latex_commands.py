@@ -6,10 +6,9 @@ from typing import Any, Final
 import sympy
 
 from slipstream.answers import latex_operators as operators
+from slipstream.answers import latex_reader, latex_tokens
 from slipstream.answers.latex_grammar import DOTS, Expressions, multiplied, raised
 from slipstream.answers.latex_input import UnsupportedExpression
-from slipstream.answers.latex_reader import CLOSING, MATRICES
-from slipstream.answers.latex_tokens import END, FRACTIONS
 
 Command = Callable[[Expressions, str], Any]
 
@@ -30,7 +29,7 @@ def named(reader: Expressions, name: str) -> Any:
 def _group(reader: Expressions) -> list[str]:
     """Consume a group, or one token, and return the texts of its tokens."""
     start, depth = reader.place, 0
-    while reader.next is not END:
+    while reader.next is not latex_tokens.END:
         depth += (reader.next.text == "{") - (reader.next.text == "}")
         reader.place += 1
         if not depth:
@@ -116,7 +115,7 @@ def _binomial(reader: Expressions, _name: str) -> Any:
 
 def _rounded(reader: Expressions, name: str) -> Any:
     of = reader.sum()
-    reader.need(CLOSING[name])
+    reader.need(latex_reader.CLOSING[name])
     if operators.constant(of):
         reader.unfinished.add(operators.ARITHMETIC)
     return sympy.floor(of) if name == "lfloor" else sympy.ceiling(of)
@@ -124,7 +123,7 @@ def _rounded(reader: Expressions, name: str) -> Any:
 
 def _absolute(reader: Expressions, name: str) -> Any:
     of = reader.sum()
-    reader.need(CLOSING[name])
+    reader.need(latex_reader.CLOSING[name])
     return reader.absolute(of)
 
 
@@ -205,10 +204,11 @@ def _matrix(reader: Expressions, begin: str) -> Any:
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
-    **dict.fromkeys(FRACTIONS, _fraction), **dict.fromkeys(("binom", "dbinom", "tbinom"), _binomial),
+    **dict.fromkeys(latex_tokens.FRACTIONS, _fraction),
+    **dict.fromkeys(("binom", "dbinom", "tbinom"), _binomial),
     **dict.fromkeys(("log", "lg"), _logarithm), **dict.fromkeys(("lfloor", "lceil"), _rounded),
     **dict.fromkeys(("lvert", "lVert"), _absolute), **dict.fromkeys(("sum", "prod"), _series),
-    **{f"begin {name}": _matrix for name in MATRICES},
+    **{f"begin {name}": _matrix for name in latex_reader.MATRICES},
     "sqrt": _root, "lim": _limit, "int": _integral,
     **dict.fromkeys(("dots", "ldots", "cdots", "dotsc", "dotsb"), lambda _reader, _name: DOTS),
     "pi": lambda _reader, _name: sympy.pi, "infty": lambda _reader, _name: sympy.oo,

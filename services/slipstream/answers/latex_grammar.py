@@ -15,10 +15,9 @@ from typing import Any, Final
 
 import sympy
 
+from slipstream.answers import latex_input, latex_tokens
 from slipstream.answers import latex_operators as operators
-from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.answers.latex_reader import BARS, CLOSING, ENDING, OVER, TIMES, Reader
-from slipstream.answers.latex_tokens import END, FRACTIONS
 
 APPLIED: Final = frozenset("fgF")
 """Letters that are functions if a bracket follows; other letters are factors."""
@@ -76,7 +75,7 @@ class Expressions(Reader, ABC):
         return sympy.Mod(multiplied([*above, *(factor**-1 for factor in below)]), divisor)
 
     def _is_scientific(self, start: int) -> bool:
-        number, times, ten, power = [*self.tokens[start : start + 4], *[END] * 4][:4]
+        number, times, ten, power = [*self.tokens[start : start + 4], *[latex_tokens.END] * 4][:4]
         return number.kind == "number" and times.text in TIMES and (ten.text, power.text) == ("10", "^")
 
     def chunk(self, *, argument: bool = False) -> list[Any]:
@@ -90,13 +89,15 @@ class Expressions(Reader, ABC):
                 token.kind == "number" or token.text in "{}" for token in self.tokens[start : self.place]
             )
             if bare and number:
-                raise UnsupportedExpression("two numbers side by side")
+                raise latex_input.UnsupportedExpression("two numbers side by side")
             bare = number
             factors.append(factor)
         if len(factors) > 1 and DOTS in factors:
-            raise UnsupportedExpression("dots in a product")
+            raise latex_input.UnsupportedExpression("dots in a product")
         if not factors:
-            raise UnsupportedExpression(f"an operand is needed where `{self.next.text or 'the end'}` stands")
+            raise latex_input.UnsupportedExpression(
+                f"an operand is needed where `{self.next.text or 'the end'}` stands"
+            )
         if len(factors) > 1 and argument:
             self.unfinished |= operators.product_unfinished(factors, [], scientific=False)
         return factors
@@ -120,8 +121,10 @@ class Expressions(Reader, ABC):
 
     def _mixed(self) -> Any:
         """Parse a mixed number, 2\\frac{1}{3}, which is a sum; None for anything else."""
-        integer, fraction = [*self.tokens[self.place : self.place + 2], END, END][:2]
-        if not (integer.text.isdigit() and fraction.text in FRACTIONS):
+        integer, fraction = [*self.tokens[self.place : self.place + 2], latex_tokens.END, latex_tokens.END][
+            :2
+        ]
+        if not (integer.text.isdigit() and fraction.text in latex_tokens.FRACTIONS):
             return None
         start, unfinished = self.place, set(self.unfinished)
         self.place += 2
@@ -130,7 +133,7 @@ class Expressions(Reader, ABC):
             self.place, self.unfinished = start, unfinished
             return None
         if not below:
-            raise UnsupportedExpression("a division by zero")
+            raise latex_input.UnsupportedExpression("a division by zero")
         if above >= below:
             self.unfinished.add(operators.ARITHMETIC)
         return int(integer.text) + above / below
@@ -216,7 +219,9 @@ class Expressions(Reader, ABC):
             return self._absolute()
         if token.kind == "command":
             return self._command()
-        raise UnsupportedExpression(f"an operand is needed where `{token.text or 'the end'}` stands")
+        raise latex_input.UnsupportedExpression(
+            f"an operand is needed where `{token.text or 'the end'}` stands"
+        )
 
     def _number(self) -> Any:
         text = self.next.text
@@ -280,7 +285,7 @@ class Expressions(Reader, ABC):
         value = self.sum()
         self.bars.pop()
         if self.next.text not in BARS:
-            raise UnsupportedExpression(f"`{opening}` is not closed")
+            raise latex_input.UnsupportedExpression(f"`{opening}` is not closed")
         self.place += 1
         return self.absolute(value)
 
@@ -300,16 +305,19 @@ class Expressions(Reader, ABC):
     def _command(self) -> Any:
         name = self.next.text
         if name in ENDING:
-            raise UnsupportedExpression(f"an operand is needed where `{name}` stands")
+            raise latex_input.UnsupportedExpression(f"an operand is needed where `{name}` stands")
         self.place += 1
         return self.command(name)
 
 
 def raised(base: Any, exponent: Any) -> Any:
-    """Return a power. Errors: UnsupportedExpression for a matrix with an exponent that is no integer."""
+    """Return a power.
+
+    Errors: UnsupportedExpression for a matrix that is not square, or whose exponent is not an integer.
+    """
     if operators.matrix(base):
         if not getattr(exponent, "is_Integer", False) or not base.is_square:
-            raise UnsupportedExpression("a power of a matrix")
+            raise latex_input.UnsupportedExpression("a power of a matrix")
         return base**exponent
     return base**exponent
 

@@ -6,8 +6,7 @@ An expression that passes can still be slow. So `equality` runs it under a limit
 import re
 from typing import Final
 
-from slipstream.answers.boxed import last_boxed
-from slipstream.answers.notation import one_notation
+from slipstream.answers import boxed, notation
 
 MAX_CHARACTERS: Final = 500
 MAX_DEPTH: Final = 12
@@ -78,7 +77,7 @@ def _bare(text: str) -> str:
     """Return the expression without a surrounding box, dollar signs or LaTeX brackets, and without a full
     stop."""
     body = text.strip()
-    inside = last_boxed(body)
+    inside = boxed.last_boxed(body)
     if inside is not None and body in (f"\\boxed{{{inside}}}", f"\\fbox{{{inside}}}"):
         body = inside.strip()
     body = body[2:-2] if len(body) > 4 and body.startswith("**") and body.endswith("**") else body
@@ -95,7 +94,7 @@ def _plain(body: str) -> str:
     body = without_commas(body)
     body = _SPACED_THOUSANDS.sub(lambda match: match[1] + _SEPARATOR.sub("", match[2]), body)
     body = _MIXED.sub(r"\1\\frac{\2}{\3}", body)
-    return one_notation(_SCIENTIFIC.sub(r"\1\\times 10^{\2}", body))
+    return notation.one_notation(_SCIENTIFIC.sub(r"\1\\times 10^{\2}", body))
 
 
 def without_commas(body: str) -> str:

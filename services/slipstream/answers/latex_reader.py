@@ -2,9 +2,8 @@
 
 from typing import Final
 
+from slipstream.answers import latex_input, latex_tokens
 from slipstream.answers import latex_operators as operators
-from slipstream.answers.latex_input import UnsupportedExpression
-from slipstream.answers.latex_tokens import END, Token
 
 TIMES: Final = frozenset({"*", "cdot", "times", "ast"})
 OVER: Final = frozenset({"/", ":", "div"})
@@ -29,7 +28,7 @@ OPERAND_ENDS: Final = frozenset(
 class Reader:
     """A position in a list of tokens. The grammar records in `decimal` and `unfinished` what it has met."""
 
-    def __init__(self, tokens: list[Token], *, one_case: bool) -> None:
+    def __init__(self, tokens: list[latex_tokens.Token], *, one_case: bool) -> None:
         self.tokens = tokens
         self.place = 0
         self.one_case = one_case
@@ -40,9 +39,9 @@ class Reader:
         self.bound: list[str] = []
 
     @property
-    def next(self) -> Token:
+    def next(self) -> latex_tokens.Token:
         """The next token; END after the last one."""
-        return self.tokens[self.place] if self.place < len(self.tokens) else END
+        return self.tokens[self.place] if self.place < len(self.tokens) else latex_tokens.END
 
     def take(self, *texts: str) -> str:
         """Consume the next sign or command if it is one of `texts`, and return it; else ""."""
@@ -55,7 +54,9 @@ class Reader:
     def need(self, text: str) -> None:
         """Consume this sign or command. Errors: UnsupportedExpression when the next token is another one."""
         if not self.take(text):
-            raise UnsupportedExpression(f"`{text}` is needed where `{self.next.text or 'the end'}` stands")
+            raise latex_input.UnsupportedExpression(
+                f"`{text}` is needed where `{self.next.text or 'the end'}` stands"
+            )
 
     def plain_number(self, start: int) -> bool:
         """Return whether all tokens from `start` to the current position are digits and braces."""
@@ -82,15 +83,15 @@ class Reader:
             return f"_{self.tokens[self.place - 1].text}" if self.place <= len(self.tokens) else "_"
         start, depth = self.place, 1
         while depth:
-            if self.next is END:
-                raise UnsupportedExpression("a subscript that does not end")
+            if self.next is latex_tokens.END:
+                raise latex_input.UnsupportedExpression("a subscript that does not end")
             depth += (self.next.text == "{") - (self.next.text == "}")
             self.place += 1
         return "_" + "".join(token.text for token in self.tokens[start : self.place - 1])
 
     def is_differential(self) -> bool:
         """Return whether a differential (d and a letter) comes next."""
-        after = self.tokens[self.place + 1] if self.place + 1 < len(self.tokens) else END
+        after = self.tokens[self.place + 1] if self.place + 1 < len(self.tokens) else latex_tokens.END
         return self.next.text == "d" and (after.kind == "letter" or after.text in operators.GREEK)
 
     def opens_bars(self) -> bool:
@@ -99,7 +100,7 @@ class Reader:
 
     def after_operand(self) -> bool:
         """Return whether the previous token ends an operand."""
-        before = self.tokens[self.place - 1] if self.place else END
+        before = self.tokens[self.place - 1] if self.place else latex_tokens.END
         if before.kind in ("number", "letter", "word"):
             return True
         return before.text in OPERAND_ENDS or (before.text in BARS and self.place - 1 not in self.bars)

@@ -4,37 +4,29 @@ from typing import Any, Final
 
 import sympy
 
-from slipstream.answers.latex_operators import is_expression
-from slipstream.answers.latex_values import (
-    Braces,
-    Bracketed,
-    Chain,
-    Leaf,
-    Region,
-    Value,
-    has_decimal,
-    unfinished,
-)
+from slipstream.answers import latex_operators, latex_values
 
 INEQUALITIES: Final = {"<": sympy.Lt, ">": sympy.Gt, "<=": sympy.Le, ">=": sympy.Ge, "!=": sympy.Ne}
 
 
-def region(value: Value) -> Region | None:
+def region(value: latex_values.Value) -> latex_values.Region | None:
     """Return the set of numbers that a value stands for, which may be empty; None for other values."""
     match value:
-        case Region():
+        case latex_values.Region():
             return value
-        case Braces(items) if all(isinstance(item, Leaf) for item in items):
-            leaves = [item for item in items if isinstance(item, Leaf)]
-            return Region(sympy.FiniteSet(*(leaf.value for leaf in leaves)), has_decimal(value))
-        case Bracketed(left, (Leaf() as first, Leaf() as last), right):
+        case latex_values.Braces(items) if all(isinstance(item, latex_values.Leaf) for item in items):
+            leaves = [item for item in items if isinstance(item, latex_values.Leaf)]
+            return latex_values.Region(
+                sympy.FiniteSet(*(leaf.value for leaf in leaves)), latex_values.has_decimal(value)
+            )
+        case latex_values.Bracketed(left, (latex_values.Leaf() as first, latex_values.Leaf() as last), right):
             return _interval(left, first, last, right)
-        case Chain():
+        case latex_values.Chain():
             return _solution(value)
     return None
 
 
-def same_region(one: Region, other: Region, same: Any) -> bool:
+def same_region(one: latex_values.Region, other: latex_values.Region, same: Any) -> bool:
     """Return whether two non-empty sets of numbers are equal; their bounds are compared by `same`."""
     if one.value is sympy.S.EmptySet or other.value is sympy.S.EmptySet:
         return False
@@ -45,7 +37,10 @@ def same_region(one: Region, other: Region, same: Any) -> bool:
         return all(
             a[:2] == b[:2]
             and all(
-                same(Leaf(value=left, decimal=one.decimal), Leaf(value=right, decimal=other.decimal))
+                same(
+                    latex_values.Leaf(value=left, decimal=one.decimal),
+                    latex_values.Leaf(value=right, decimal=other.decimal),
+                )
                 for left, right in zip(a[2:], b[2:], strict=True)
             )
             for a, b in zip(first, second, strict=True)
@@ -53,19 +48,25 @@ def same_region(one: Region, other: Region, same: Any) -> bool:
     return bool(one.value.symmetric_difference(other.value).is_empty)
 
 
-def _interval(left: str, first: Leaf, last: Leaf, right: str) -> Region | None:
+def _interval(
+    left: str, first: latex_values.Leaf, last: latex_values.Leaf, right: str
+) -> latex_values.Region | None:
     try:
         interval = sympy.Interval(first.value, last.value, left_open=left == "(", right_open=right == ")")
     except (TypeError, ValueError):
         return None
-    return Region(interval, first.decimal or last.decimal)
+    return latex_values.Region(interval, first.decimal or last.decimal)
 
 
-def _solution(chain: Chain) -> Region | None:
+def _solution(chain: latex_values.Chain) -> latex_values.Region | None:
     """Return the solutions of an inequality of one variable; None if it has no such form."""
     if not all(sign in INEQUALITIES for sign in chain.signs):
         return None
-    sides = [side.value for side in chain.sides if isinstance(side, Leaf) and is_expression(side.value)]
+    sides = [
+        side.value
+        for side in chain.sides
+        if isinstance(side, latex_values.Leaf) and latex_operators.is_expression(side.value)
+    ]
     letters = frozenset().union(*(side.free_symbols for side in sides)) if sides else frozenset()
     if len(sides) != len(chain.sides) or len(letters) != 1:
         return None
@@ -74,7 +75,9 @@ def _solution(chain: Chain) -> Region | None:
             INEQUALITIES[sign](left, right)
             for left, sign, right in zip(sides[:-1], chain.signs, sides[1:], strict=True)
         ]
-        return Region(sympy.And(*parts).as_set(), has_decimal(chain), unfinished(chain))
+        return latex_values.Region(
+            sympy.And(*parts).as_set(), latex_values.has_decimal(chain), latex_values.unfinished(chain)
+        )
     except (NotImplementedError, TypeError, ValueError, AttributeError):
         return None
 

@@ -29,28 +29,20 @@ Exit status: 0 success, or an orderly stop after one Ctrl-C; 1 failure; 2 wrong 
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from slipstream import __version__
-from slipstream.cli.clusters.cluster import add_cluster
-from slipstream.cli.clusters.probe import add_probe
-from slipstream.cli.completion import answer_shell
-from slipstream.cli.console import add_console
-from slipstream.cli.control import add_control
-from slipstream.cli.doctor import add_doctor
-from slipstream.cli.errors import CommandError, UsageError
-from slipstream.cli.lab import add_lab
-from slipstream.cli.ledger import add_ledger
-from slipstream.cli.plot import add_plot
-from slipstream.cli.samples import add_samples
-from slipstream.cli.score import add_score
+from slipstream.cli import console, control, doctor, errors, lab, ledger, plot, samples, score, subcommand
+from slipstream.cli.clusters import cluster, probe
 from slipstream.cli.status import add_status
-from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
+REQUEST: Final = "_ARGCOMPLETE"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
         return command(arguments)
-    except CommandError as error:
+    except errors.CommandError as error:
         return _fail(error, error.status)
     except (ValueError, OSError) as error:
         return _fail(error, USAGE_ERROR if isinstance(error, ValueError) else FAILED)
@@ -146,7 +138,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     """Write the checkpoint in a child process, which may import torch and the learner."""
     if not arguments.checkpoint.is_dir():  # checked here, because the child process takes seconds to start
-        raise UsageError(f"{arguments.checkpoint} is not a directory; name a checkpoint or a run")
+        raise errors.UsageError(f"{arguments.checkpoint} is not a directory; name a checkpoint or a run")
     command = [sys.executable, "-m", "slipstream.learner.export", str(arguments.checkpoint)]
     dtype = ["--dtype", arguments.dtype] if arguments.dtype else []
     return subprocess.call([*command, str(arguments.output), *dtype])
@@ -190,7 +182,9 @@ def _parser() -> argparse.ArgumentParser:
         "--output", type=Path, metavar="DIR", help="directory of the model; default: in the cache"
     )
     warmup.add_argument("--steps", type=int, help="optimizer steps")
-    algorithms = add_subcommand(commands, "algorithms", _algorithms, "list the algorithms, or explain one")
+    algorithms = subcommand.add_subcommand(
+        commands, "algorithms", _algorithms, "list the algorithms, or explain one"
+    )
     of = "a preset, or the kind of a part; `check` tests an objective"
     algorithms.add_argument("preset", nargs="?", metavar="NAME", help=of)
     of = "with check: package.module:function of your own, or the kind of an objective"
@@ -199,32 +193,36 @@ def _parser() -> argparse.ArgumentParser:
     algorithms.add_argument(
         "--argument", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=of
     )
-    add_subcommand(commands, "schema", _schema, "print the JSON schema of a run's YAML, for editors")
-    export = add_subcommand(commands, "export", _export, "write a checkpoint as a Hugging Face directory")
+    subcommand.add_subcommand(
+        commands, "schema", _schema, "print the JSON schema of a run's YAML, for editors"
+    )
+    export = subcommand.add_subcommand(
+        commands, "export", _export, "write a checkpoint as a Hugging Face directory"
+    )
     export.add_argument(
         "checkpoint", type=Path, help="a checkpoint, or a run, whose newest checkpoint is taken"
     )
     export.add_argument("output", type=Path, help="new directory for the model")
     dtype = "precision of the weights; default: learner.checkpoint.model_dtype of the run, else model.dtype"
     export.add_argument("--dtype", choices=("float32", "bfloat16"), help=dtype)
-    add_cluster(commands)
-    add_probe(commands)
-    add_control(commands)
-    add_doctor(commands)
-    add_lab(commands)
-    add_console(commands)
-    add_ledger(commands)
-    add_plot(commands)
-    add_samples(commands)
-    add_score(commands)
+    cluster.add_cluster(commands)
+    probe.add_probe(commands)
+    control.add_control(commands)
+    doctor.add_doctor(commands)
+    lab.add_lab(commands)
+    console.add_console(commands)
+    ledger.add_ledger(commands)
+    plot.add_plot(commands)
+    samples.add_samples(commands)
+    score.add_score(commands)
     add_status(commands)
     _add_certs(commands)
     return parser
 
 
-def _add_certs(commands: Subcommands) -> None:
+def _add_certs(commands: subcommand.Subcommands) -> None:
     text = "make or renew certificates for development: an authority, and one certificate for each role"
-    certs = add_subcommand(commands, "certs", _certs, text)
+    certs = subcommand.add_subcommand(commands, "certs", _certs, text)
     certs.add_argument("directory", type=Path, metavar="DIR", help="folder of the certificates")
     certs.add_argument(
         "--roles", nargs="+", action="extend", default=[], metavar="ROLE", help="default: all roles"
@@ -280,12 +278,12 @@ def _add_release(validate: argparse.ArgumentParser) -> None:
 
 
 def _command(
-    commands: Subcommands,
+    commands: subcommand.Subcommands,
     name: str,
     function: Callable[[argparse.Namespace], int],
     help: str,
 ) -> argparse.ArgumentParser:
-    parser = add_subcommand(commands, name, function, help)
+    parser = subcommand.add_subcommand(commands, name, function, help)
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file of the run")
     parser.add_argument(
         "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="replace one key, dotted"
@@ -326,6 +324,20 @@ def _require_values(arguments: argparse.Namespace) -> None:
 def _fail(error: Exception, status: int) -> int:
     print(f"slipstream: {error}", file=sys.stderr)
     return status
+
+
+def answer_shell(parser: argparse.ArgumentParser) -> None:
+    """Write the possible words and exit, if a shell asks for them. Otherwise argcomplete is not imported.
+
+    A shell that completes `slipstream …` starts the command with `_ARGCOMPLETE` set, and reads the words.
+    """
+    if REQUEST not in os.environ:
+        return
+    try:
+        import argcomplete
+    except ImportError:  # the shell's function is that of another environment
+        sys.exit(1)
+    argcomplete.autocomplete(parser)
 
 
 if __name__ == "__main__":

@@ -7,20 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final
 
-from slipstream.algorithms import spec
+from slipstream.algorithms import resolve, spec
 from slipstream.algorithms.presets import PRESETS, Preset
 from slipstream.algorithms.presets.preset import bound_of
-from slipstream.algorithms.resolve import nearest
-from slipstream.algorithms.spec.checks import checked_fields
-from slipstream.algorithms.spec.kinds import CUSTOM, every_kind
+from slipstream.algorithms.spec import checks, kinds
 from slipstream.algorithms.spec.notes import field_notes
-from slipstream.cli.axes import in_effect, shaping_parts, shaping_text, spec_text
-from slipstream.cli.errors import RunFailed, UsageError
-from slipstream.cli.own_functions import TrialFailed, try_section
+from slipstream.cli import axes, errors, own_functions
 
 PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
-    "objective": every_kind(spec.Objective),
-    "advantage": every_kind(spec.Advantage),
+    "objective": kinds.every_kind(spec.Objective),
+    "advantage": kinds.every_kind(spec.Advantage),
     "correction": spec.CORRECTIONS,
     "regulariser": {
         "kl": spec.Kl,
@@ -59,9 +55,11 @@ def algorithms_command(name: str | None, function: str | None, arguments: Sequen
     if name == CHECK and function is not None:
         return check_command(function, dict(map(_argument, arguments)))
     if name == CHECK:
-        raise UsageError("algorithms check: needs package.module:function, or the kind of an objective")
+        raise errors.UsageError(
+            "algorithms check: needs package.module:function, or the kind of an objective"
+        )
     if function is not None or arguments:
-        raise UsageError(
+        raise errors.UsageError(
             "algorithms: takes one NAME; `slipstream algorithms check FUNCTION` tests a function"
         )
     print(overview() if name is None else details(name))
@@ -76,23 +74,23 @@ def check_command(function: str, arguments: Mapping[str, Any]) -> int:
     RunFailed if the child process fails.
     """
     if ":" in function:
-        section = {"kind": CUSTOM, "function": function, "arguments": dict(arguments)}
+        section = {"kind": kinds.CUSTOM, "function": function, "arguments": dict(arguments)}
     elif function in spec.OBJECTIVES:
         section = {"kind": function, **arguments}
     else:
-        raise UsageError(
+        raise errors.UsageError(
             f"algorithms check: got {function!r}, needs package.module:function or the kind of an "
-            f"objective{nearest(function, spec.OBJECTIVES)}"
+            f"objective{resolve.nearest(function, spec.OBJECTIVES)}"
         )
     print(function, flush=True)
     try:
-        report = try_section(json.dumps(section), axis="objective")
-    except TrialFailed as error:
-        raise RunFailed(f"algorithms check: {error}") from error
+        report = own_functions.try_section(json.dumps(section), axis="objective")
+    except own_functions.TrialFailed as error:
+        raise errors.RunFailed(f"algorithms check: {error}") from error
     wrong = report.unusable
     if wrong is not None:
         remedy = f"; {wrong.remedy}" if wrong.remedy else ""
-        raise UsageError(f"algorithms check: {wrong.key}: {wrong.reason}{remedy}")
+        raise errors.UsageError(f"algorithms check: {wrong.key}: {wrong.reason}{remedy}")
     for identity in report.identities:
         print(f"  {'fails' if identity.failure else 'holds'}  {identity.name}")
         if identity.failure:
@@ -131,8 +129,8 @@ def details(name: str) -> str:
         *spec.AGGREGATIONS,
         "duplicates",
     ]
-    raise UsageError(
-        f"algorithms: got {name!r}, needs a preset or the kind of a part{nearest(name, names)}; "
+    raise errors.UsageError(
+        f"algorithms: got {name!r}, needs a preset or the kind of a part{resolve.nearest(name, names)}; "
         "`slipstream algorithms` lists them"
     )
 
@@ -168,13 +166,14 @@ def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
             yield from _part_lines(part, type(value), value)
     yield from ["", f"aggregation {preset.aggregation}", f"{INDENT}{spec.AGGREGATIONS[preset.aggregation]}"]
     yield from ["", f"corrections: {', '.join(part.kind for part in preset.corrections) or 'none'}"]
-    yield f"shaping: {shaping_text(preset.shaping)}"
+    yield f"shaping: {axes.shaping_text(preset.shaping)}"
 
 
 def _part_lines(title: str, part: type[Any], value: object = None) -> Iterator[str]:
     yield from ["", title, textwrap.indent(inspect.getdoc(part) or "", INDENT)]
     for each in parameters(part, value):
         bounds = f" Range: {each.range}." if each.range else ""
+        bounds += f" Choices: {', '.join(each.choices)}." if each.choices else ""
         yield f"{INDENT}{each.name} = {each.value}: {each.meaning}{bounds}"
 
 
@@ -187,6 +186,8 @@ class Parameter:
     meaning: str
     range: str
     """The numbers that it takes; empty without a bound."""
+    choices: tuple[str, ...]
+    """The texts that it takes; empty if it takes other values."""
 
 
 def parameters(part: type[Any], value: object = None) -> Iterator[Parameter]:
@@ -196,15 +197,23 @@ def parameters(part: type[Any], value: object = None) -> Iterator[Parameter]:
     for field in fields(part):
         if field.name != "kind":
             needed = value is None and _is_needed(field)
-            text = "(needed)" if needed else _shown(in_effect(shown, field.name))
-            meaning, bounds = notes.get(field.name, ""), _range(part, field.name)
-            yield Parameter(name=field.name, value=text, meaning=meaning, range=bounds)
+            text = "(needed)" if needed else _shown(axes.in_effect(shown, field.name))
+            allowed = checks.checked_fields(part).get(field.name, checks.Allowed())  # type: ignore[arg-type]
+            yield Parameter(
+                name=field.name,
+                value=text,
+                meaning=notes.get(field.name, ""),
+                range=str(allowed.number or ""),
+                choices=tuple(map(str, allowed.choices)),
+            )
 
 
 def _argument(text: str) -> tuple[str, Any]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise UsageError(f"algorithms check: --argument {text}: write it as NAME=VALUE, for example clip=0.2")
+        raise errors.UsageError(
+            f"algorithms check: --argument {text}: write it as NAME=VALUE, for example clip=0.2"
+        )
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -221,11 +230,6 @@ def _with_defaults(part: type[Any]) -> Any:
     return part(**{f.name: placeholders.get(f.name, 1.0) for f in fields(part) if _is_needed(f)})
 
 
-def _range(part: type[Any], field: str) -> str:
-    allowed = checked_fields(part).get(field)  # type: ignore[arg-type]
-    return str(allowed.number) if allowed and allowed.number else ""
-
-
 def _shown(value: object) -> str:
     return "null" if value is None else str(value)
 
@@ -234,7 +238,7 @@ def _summary(preset: Preset) -> str:
     parts: list[str] = [preset.advantage.kind, preset.objective.kind]
     parts += [part.kind for part in preset.corrections]
     parts += [part for part in REGULARISERS if getattr(preset, part) is not None]
-    parts += [part for part, _ in shaping_parts(preset.shaping)]
+    parts += [part for part, _ in axes.shaping_parts(preset.shaping)]
     text = f"{' + '.join(parts)}, {preset.aggregation}, {_bound(preset)}"
     return f"{text:<78}"
 
@@ -245,11 +249,11 @@ def _bound(preset: Preset) -> str:
 
 
 def _table_row(name: str, preset: Preset) -> tuple[str, ...]:
-    besides = [spec_text(part) for part in preset.corrections]
+    besides = [axes.spec_text(part) for part in preset.corrections]
     besides += [
-        f"{p}: {spec_text(getattr(preset, p))}" for p in REGULARISERS if getattr(preset, p) is not None
+        f"{p}: {axes.spec_text(getattr(preset, p))}" for p in REGULARISERS if getattr(preset, p) is not None
     ]
-    shaping = shaping_text(preset.shaping)
+    shaping = axes.shaping_text(preset.shaping)
     besides += [] if shaping == "none" else [shaping]
     besides += [f"groups of {preset.group_size}"] if preset.group_size else []
     anchor = preset.objective.anchor or "none"

@@ -5,16 +5,17 @@ import os
 import sys
 from pathlib import Path
 
-from slipstream.cli.samples import require_extras
-from slipstream.cli.subcommand import Subcommands, add_run_dir, add_subcommand
+from slipstream.cli import samples, subcommand
 
 DEFAULT_PORT = 8600
 
 
-def add_console(commands: Subcommands) -> None:
+def add_console(commands: subcommand.Subcommands) -> None:
     """Add the command to the parser."""
-    console = add_subcommand(commands, "console", _console, "show a run, and those beside it, in the browser")
-    add_run_dir(console)
+    console = subcommand.add_subcommand(
+        commands, "console", _console, "show a run, and those beside it, in the browser"
+    )
+    subcommand.add_run_dir(console)
     console.add_argument(
         "--port", type=int, default=DEFAULT_PORT, help=f"0 takes a free one; default: {DEFAULT_PORT}"
     )
@@ -29,14 +30,22 @@ def add_console(commands: Subcommands) -> None:
     console.add_argument(
         "--token-file", type=Path, metavar="FILE", help="secret of visitors; needed beyond loopback"
     )
+    console.add_argument(
+        "--objective",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="an objective of your own that the page's loss lab may compare; may be repeated",
+    )
 
 
 def _console(arguments: argparse.Namespace) -> int:
     """Execute the console in this process."""
-    require_extras("fastapi", "uvicorn", "duckdb", "pyarrow")
+    samples.require_extras("fastapi", "uvicorn", "duckdb", "pyarrow")
     command = [sys.executable, "-m", "slipstream.console", str(arguments.run_dir)]
     command += ["--host", arguments.host, "--port", str(arguments.port)]
     command += [option for name in arguments.host_name for option in ("--host-name", name)]
+    command += [option for name in arguments.objective for option in ("--objective", name)]
     command += ["--token-file", str(arguments.token_file)] if arguments.token_file else []
     sys.stdout.flush()
     os.execv(sys.executable, command)

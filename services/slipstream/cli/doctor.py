@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream import __version__
-from slipstream.cli.errors import CommandError
-from slipstream.cli.subcommand import Subcommands, add_subcommand
+from slipstream.cli import errors, subcommand
 
 REPORT = "slipstream.sandbox.report"
 REPORT_SECONDS = 90.0
@@ -40,10 +39,10 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     return int(bool(lacking(layers)))
 
 
-def add_doctor(commands: Subcommands) -> None:
+def add_doctor(commands: subcommand.Subcommands) -> None:
     """Add the command to the parser."""
     text = "list what this machine has: versions, GPUs, and the layers of isolation for programs"
-    add_subcommand(commands, "doctor", doctor_command, text)
+    subcommand.add_subcommand(commands, "doctor", doctor_command, text)
 
 
 def isolation() -> dict[str, Any]:
@@ -54,9 +53,9 @@ def isolation() -> dict[str, Any]:
         )
     except subprocess.CalledProcessError as error:
         last = error.stderr.strip().rsplit("\n", 1)[-1]
-        raise CommandError(f"the sandbox did not start: {last}") from error
+        raise errors.CommandError(f"the sandbox did not start: {last}") from error
     except subprocess.TimeoutExpired as error:
-        raise CommandError(f"the sandbox did not start within {REPORT_SECONDS:g} s") from error
+        raise errors.CommandError(f"the sandbox did not start within {REPORT_SECONDS:g} s") from error
     layers: dict[str, Any] = json.loads(done.stdout)
     return layers
 

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from slipstream.hub.access import HubError
-from slipstream.hub.shared import load_once
+from slipstream.hub import access, shared
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,14 +24,14 @@ def main(argv: Sequence[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     try:
-        load_once(
+        shared.load_once(
             arguments.repository,
             arguments.revision,
             arguments.directory,
             say=_say,
             weights=not arguments.without_weights,
         )
-    except (HubError, OSError) as error:
+    except (access.HubError, OSError) as error:
         print(f"slipstream download: {error}", file=sys.stderr)
         return 1
     return 0

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from slipstream.cli.errors import UsageError
 from slipstream.cli.launch.run_directory import LATEST
-from slipstream.config import RunConfig
+from slipstream.config import ModelConfig, RunConfig
 from slipstream.config.hub import is_hub_id
-from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError
 from slipstream.hub.model import HubModel, with_directory
 from slipstream.hub.revisions import commits, hub_data, with_commits

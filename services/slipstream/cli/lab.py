@@ -6,14 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from slipstream.cli.samples import require_extras
-from slipstream.cli.subcommand import Subcommands, add_run_dir, add_subcommand
+from slipstream.cli import samples, subcommand
 
 
-def add_lab(commands: Subcommands) -> None:
+def add_lab(commands: subcommand.Subcommands) -> None:
     """Add the command to the parser."""
-    lab = add_subcommand(commands, "lab", _lab, "compare all losses on a stored batch of a run")
-    add_run_dir(lab)
+    lab = subcommand.add_subcommand(commands, "lab", _lab, "compare all losses on a stored batch of a run")
+    subcommand.add_run_dir(lab)
     lab.add_argument(
         "--step", type=int, metavar="N", help="the step whose batch is compared; default: the last"
     )
@@ -50,9 +49,11 @@ def add_lab(commands: Subcommands) -> None:
 
 def _lab(arguments: argparse.Namespace) -> int:
     """Execute the lab, which imports torch, in this process."""
-    require_extras("duckdb", "pyarrow", "torch", "matplotlib")
+    samples.require_extras("duckdb", "pyarrow", "torch", "matplotlib")
+    from slipstream.cli.launch.stored_run import with_rows
+
     options = {
-        "run_dir": str(arguments.run_dir),
+        "run_dir": str(with_rows(arguments.run_dir).path),
         "step": arguments.step,
         "output": None if arguments.output is None else str(arguments.output),
         "json": arguments.json,

@@ -1,4 +1,4 @@
-"""`slipstream ledger`: the equations of the ledger with their numbers, and what is not in them."""
+"""`slipstream ledger` prints the two balance equations (leases; groups), and the counters outside both."""
 
 import argparse
 import dataclasses
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slipstream.cli.errors import CommandError, UsageError
-from slipstream.cli.subcommand import Subcommands, add_run_dir, add_subcommand
+from slipstream.cli import errors, subcommand
 
 if TYPE_CHECKING:
     from slipstream.cli.launch.stored_run import StoredRun
@@ -31,10 +30,12 @@ CLOSES = "residual 0: every lease and every group is accounted for"
 OPEN = "a group was lost, counted twice or trained on twice. This is a bug: report it with logs/replay.log"
 
 
-def add_ledger(commands: Subcommands) -> None:
+def add_ledger(commands: subcommand.Subcommands) -> None:
     """Add the command to the parser, without slow imports."""
-    ledger = add_subcommand(commands, "ledger", _ledger, "show what became of every lease and every group")
-    add_run_dir(ledger)
+    ledger = subcommand.add_subcommand(
+        commands, "ledger", _ledger, "show what became of every lease and every group"
+    )
+    subcommand.add_run_dir(ledger)
     ledger.add_argument("--json", action="store_true", help="all counters, as one JSON object")
 
 
@@ -61,10 +62,12 @@ def read(run: "StoredRun", path: Path) -> tuple["Ledger", str]:
     if stats is not None:
         return stats.ledger, f"replay at {run.replay_address}"
     if run.running:
-        raise CommandError(f"{path}: the run is running, and its replay does not answer; try again")
+        raise errors.CommandError(f"{path}: the run is running, and its replay does not answer; try again")
     ledger = run.stored_ledger
     if ledger is None:
-        raise UsageError(f"{path}: the run has no ledger; it is read at the end of a run, into summary.json")
+        raise errors.UsageError(
+            f"{path}: the run has no ledger; it is read at the end of a run, into summary.json"
+        )
     return ledger, f"summary.json of step {run.stored_step}"
 
 

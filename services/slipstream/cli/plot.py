@@ -7,9 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slipstream.cli.errors import UsageError
-from slipstream.cli.samples import require_extras
-from slipstream.cli.subcommand import NEWEST_RUN, Subcommands, add_subcommand
+from slipstream.cli import errors, samples, subcommand
 
 if TYPE_CHECKING:
     from slipstream.cli.launch.history import History
@@ -19,10 +17,13 @@ FORMS = ("png", "svg")
 UNSAFE = re.compile(r"[^\w.-]")
 
 
-def add_plot(commands: Subcommands) -> None:
+def add_plot(commands: subcommand.Subcommands) -> None:
     """Add the command to the parser, without slow imports."""
-    plot = add_subcommand(commands, "plot", _plot, "draw the plots of a run, or compare several runs")
-    of = f"directories of runs, default: {NEWEST_RUN}; and keys of metrics.jsonl, default: the usual plots"
+    plot = subcommand.add_subcommand(
+        commands, "plot", _plot, "draw the plots of a run, or compare several runs"
+    )
+    of = f"directories of runs, default: {subcommand.NEWEST_RUN}; "
+    of += "and keys of metrics.jsonl, default: the usual plots"
     plot.add_argument("names", nargs="*", metavar="RUN_DIR|KEY", help=of)
     of = f"folder of the files; default: {FOLDER} of the run, or {FOLDER} in this folder for several runs"
     plot.add_argument("--output", type=Path, metavar="DIR", help=of)
@@ -30,7 +31,7 @@ def add_plot(commands: Subcommands) -> None:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
-    require_extras("matplotlib")
+    samples.require_extras("matplotlib")
     from slipstream.cli.launch.comparison import figure_of, standard_figures
     from slipstream.cli.launch.plots import draw_all, draw_figures
     from slipstream.cli.launch.stored_run import with_rows
@@ -55,7 +56,7 @@ def divide(names: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the directories of runs, and the keys: a name is a key if no directory has it, and no slash."""
     paths = [Path(name) for name in names if "/" in name or Path(name).is_dir()]
     keys = [name for name in names if not ("/" in name or Path(name).is_dir())]
-    return list(dict.fromkeys(paths)) or [NEWEST_RUN], list(dict.fromkeys(keys))
+    return list(dict.fromkeys(paths)) or [subcommand.NEWEST_RUN], list(dict.fromkeys(keys))
 
 
 def legend(paths: Sequence[Path]) -> dict[str, Path]:
@@ -75,7 +76,7 @@ def require_key(runs: "Sequence[History]", key: str) -> None:
     names = sorted({name for run in runs for name in keys_of(run)})
     close = get_close_matches(key, names, n=3) or [name for name in names if key in name][:3]
     meant = f"; did you mean {' or '.join(close)}?" if close else ""
-    raise UsageError(f"{key} is no directory, and no number of metrics.jsonl{meant}")
+    raise errors.UsageError(f"{key} is no directory, and no number of metrics.jsonl{meant}")
 
 
 def _history(path: Path) -> "History":
@@ -83,5 +84,5 @@ def _history(path: Path) -> "History":
 
     history = open_history(path)
     if not history.steps:
-        raise UsageError(f"{path}: the run has no step yet")
+        raise errors.UsageError(f"{path}: the run has no step yet")
     return history

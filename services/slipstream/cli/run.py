@@ -11,23 +11,12 @@ from slipstream.cli.checks.context import with_context
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.errors import RunFailed, UsageError
 from slipstream.cli.hub import write_revisions
-from slipstream.cli.launch import cold_start
-from slipstream.cli.launch.console import beside
+from slipstream.cli.launch import cold_start, console, process, run_directory, session
 from slipstream.cli.launch.display import Display, open_display
 from slipstream.cli.launch.interrupt import Interrupt
 from slipstream.cli.launch.pods import PodSpec, local_pods
-from slipstream.cli.launch.process import PodFailed
-from slipstream.cli.launch.run_directory import (
-    RunDirectory,
-    RunLock,
-    find_run_directory,
-    make_run_directory,
-    stored_config,
-)
-from slipstream.cli.launch.session import Session
 from slipstream.cli.launch.stages import Stages, changed_stages
-from slipstream.config import RunConfig
-from slipstream.config.load import ENVIRONMENT
+from slipstream.config import RunConfig, load
 from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 INTERRUPTED = 130
@@ -69,41 +58,42 @@ async def _run(
 ) -> int:
     interrupt = Interrupt()
     resumed = None if resume is None else _resumable(source, resume)
-    with ProcessCleanup(without=ENVIRONMENT) as cleanup:
+    with ProcessCleanup(without=load.ENVIRONMENT) as cleanup:
         display = open_display(config, plain=plain or bool(config.stages))
         try:
             model = await _model(config, resumed, interrupt, cleanup, display, command)
             if model is None:
                 display.say("interrupted during the cold start: nothing was started")
                 return 0
-            run = resumed or make_run_directory(config)
-            with RunLock(run):
+            run = resumed or run_directory.make_run_directory(config)
+            with run_directory.RunLock(run):
                 resolved = _resolve(config, run, model)
                 run.write_config(resolved, source=source)
                 write_revisions(run.path, source, config)
                 _greet(display, run, resumed=resumed is not None)
-                async with beside(run, config.console, cleanup, say=display.say):
+                stages = Stages(
+                    config,
+                    run,
+                    interrupt,
+                    cleanup,
+                    display,
+                    pods=pods,
+                    supervised_command=command,
+                    plain=plain,
+                )
+                async with console.beside(run, config.console, cleanup, say=stages.say):
                     if config.stages:
-                        await Stages(
-                            config,
-                            run,
-                            interrupt,
-                            cleanup,
-                            display,
-                            pods=pods,
-                            supervised_command=command,
-                            plain=plain,
-                        ).live(model)
+                        await stages.live(model)
                     else:
-                        await Session(resolved, run, pods(resolved), cleanup, display).live(interrupt)
+                        await session.Session(resolved, run, pods(resolved), cleanup, display).live(interrupt)
             return 0
         finally:
             display.close()
 
 
-def _resumable(config: RunConfig, name: str) -> RunDirectory:
+def _resumable(config: RunConfig, name: str) -> run_directory.RunDirectory:
     """Return the run to resume. Errors: UsageError if the configuration now describes another run."""
-    run = find_run_directory(config, name)
+    run = run_directory.find_run_directory(config, name)
     before = run.read_source()
     changed = _changed(before, config) if before else []
     if config.stages or (before and before.stages):
@@ -127,7 +117,7 @@ def _changed(before: RunConfig, now: RunConfig) -> list[str]:
 
 async def _model(
     config: RunConfig,
-    resumed: RunDirectory | None,
+    resumed: run_directory.RunDirectory | None,
     interrupt: Interrupt,
     cleanup: ProcessCleanup,
     display: Display,
@@ -135,7 +125,7 @@ async def _model(
 ) -> Path | None:
     """Return the directory of the initial model, after a cold start if it needs one; None when
     interrupted."""
-    before = stored_config(resumed).model.path if resumed else None
+    before = run_directory.stored_config(resumed).model.path if resumed else None
     if not cold_start.needs_cold_start(config):
         assert config.model.path is not None
         return config.model.path.absolute()
@@ -150,19 +140,19 @@ async def _model(
             started=cleanup.started,
             command=command,
         )
-    except PodFailed as error:
+    except process.PodFailed as error:
         raise RunFailed(str(error)) from error
     return output if made else None
 
 
-def _resolve(config: RunConfig, run: RunDirectory, model: Path) -> RunConfig:
+def _resolve(config: RunConfig, run: run_directory.RunDirectory, model: Path) -> RunConfig:
     """Return the configuration that the pods read, with absolute paths."""
     paths = {"run_dir": run.path, "runs_dir": config.runs_dir.absolute()}
     resolved = cold_start.warmed(config, model).model_copy(update=paths)
     return with_context(resolved, read_model(resolved))
 
 
-def _greet(display: Display, run: RunDirectory, *, resumed: bool) -> None:
+def _greet(display: Display, run: run_directory.RunDirectory, *, resumed: bool) -> None:
     display.follow(run)
     display.say(f"{'resuming' if resumed else 'run'} {run.path}")
     display.say(f"logs {run.path / 'logs'}")

@@ -3,8 +3,9 @@
 import argparse
 import json
 import math
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,17 @@ from slipstream.records.json_values import finite
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from slipstream.samples.reader import Filter
+    from slipstream.samples.reader import Filter, SampleReader
 
 Row = Mapping[str, Any]
+Name = tuple[int, str, int]
+"""Step, group and member of a completion."""
 SHOWN_CHARACTERS = 50
+READ_ROWS = 256
+READ_TOKENS = 100_000
+"""Most completions, and most of their tokens, that one query reads: both bound the memory that it takes."""
+SHOWN_ROWS = 20
+"""Lines of the table without --limit."""
 LEAST_WIDTH = 120
 """Characters of a line; a narrower terminal wraps it."""
 
@@ -57,8 +65,15 @@ def add_samples(commands: Subcommands) -> None:
         "--order", default="step", metavar="COLUMN", help="step, reward, tokens, staleness, largest_ratio, …"
     )
     samples.add_argument("--descending", action="store_true", help="the largest first")
-    samples.add_argument("--limit", type=int, default=20, metavar="N", help="most completions; default: 20")
-    samples.add_argument("--json", action="store_true", help="one JSON object a line, with the tokens")
+    samples.add_argument(
+        "--limit",
+        type=int,
+        metavar="N",
+        help=f"most completions; default: {SHOWN_ROWS} in the table, all with --json",
+    )
+    samples.add_argument(
+        "--json", action="store_true", help="all columns of all completions, one JSON object a line"
+    )
 
 
 def require_extras(*packages: str) -> None:
@@ -73,37 +88,93 @@ def require_extras(*packages: str) -> None:
 
 def _samples(arguments: argparse.Namespace) -> int:
     require_extras("duckdb", "pyarrow", "rich")
+    from slipstream.cli.launch.stored_run import with_rows
     from slipstream.samples.reader import NoSamples, SampleReader
 
     if arguments.member is not None and arguments.group is None:
         raise UsageError("--member needs --group, the name of its group")
+    if arguments.limit is not None and arguments.limit < 0:
+        raise UsageError(f"--limit: got {arguments.limit}, needs 0 or more")
     try:
-        reader = SampleReader(arguments.run_dir)
-        page = reader.completions(
-            _filter(arguments), order=arguments.order, descending=arguments.descending, count=arguments.limit
-        )
-        rows = [row for row in page.rows if arguments.member in (None, row["member"])]
-        with_tokens = arguments.json or arguments.member is not None
-        rows = (
-            [reader.completion(row["step"], row["group"], row["member"]) or row for row in rows]
-            if with_tokens
-            else rows
-        )
+        reader = SampleReader(with_rows(arguments.run_dir).path)
+        if arguments.json:
+            _print_json(_completions(reader, arguments))
+        elif arguments.member is not None:
+            _print_member(reader, arguments)
+        else:
+            _print_page(reader, arguments)
+        for file in reader.unreadable:
+            print(f"slipstream: left out, because it cannot be read: {shown(file)}", file=sys.stderr)
     except NoSamples as error:
         raise UsageError(str(error)) from error
-    if arguments.json:
-        for row in rows:
-            print(json.dumps({name: finite(value) for name, value in row.items()}, ensure_ascii=True))
-    elif arguments.member is not None:
-        if not rows:
-            raise UsageError(
-                f"{arguments.run_dir}: group {arguments.group} has no stored member {arguments.member}"
-            )
-        for row in rows:
-            _print_completion(row, reader.token_texts(row["token_ids"]))
-    else:
-        _print_table(rows, page.total)
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has ended. Python would report it again at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _completions(reader: "SampleReader", arguments: argparse.Namespace) -> Iterator[Row]:
+    """Yield all columns of the selected completions, or of the first ones with --limit.
+
+    --limit does not apply to --member, which names one completion of a group.
+    """
+    all_of_them = arguments.limit is None or arguments.member is not None
+    rows = reader.stream(
+        _filter(arguments),
+        order=arguments.order,
+        descending=arguments.descending,
+        most=sys.maxsize if all_of_them else arguments.limit,
+    )
+    wanted = [
+        ((row["step"], row["group"], row["member"]), row["tokens"])
+        for row in rows
+        if arguments.member in (None, row["member"])
+    ]
+    for names in _batches(wanted):
+        yield from reader.named(names)
+
+
+def _batches(wanted: Iterable[tuple[Name, int]]) -> Iterator[Sequence[Name]]:
+    """Yield names of completions, as many at a time as one query reads.
+
+    wanted: step, group and member, and the number of tokens.
+    """
+    batch: list[Name] = []
+    tokens_of_batch = 0
+    for name, tokens in wanted:
+        if batch and (len(batch) == READ_ROWS or tokens_of_batch + tokens > READ_TOKENS):
+            yield batch
+            batch, tokens_of_batch = [], 0
+        batch.append(name)
+        tokens_of_batch += tokens
+    if batch:
+        yield batch
+
+
+def _print_json(rows: Iterable[Row]) -> None:
+    for row in rows:
+        print(json.dumps({name: finite(value) for name, value in row.items()}, ensure_ascii=True))
+    sys.stdout.flush()
+
+
+def _print_member(reader: "SampleReader", arguments: argparse.Namespace) -> None:
+    rows = list(_completions(reader, arguments))
+    if not rows:
+        raise UsageError(
+            f"{arguments.run_dir}: group {arguments.group} has no stored member {arguments.member}"
+        )
+    for row in rows:
+        _print_completion(row, reader.token_texts(row["token_ids"]))
+
+
+def _print_page(reader: "SampleReader", arguments: argparse.Namespace) -> None:
+    page = reader.completions(
+        _filter(arguments),
+        order=arguments.order,
+        descending=arguments.descending,
+        count=SHOWN_ROWS if arguments.limit is None else arguments.limit,
+    )
+    _print_table(page.rows, page.total)
 
 
 def _filter(arguments: argparse.Namespace) -> "Filter":
@@ -125,7 +196,7 @@ def _filter(arguments: argparse.Namespace) -> "Filter":
     )
 
 
-def _print_table(rows: list[Row], total: int) -> None:
+def _print_table(rows: Sequence[Row], total: int) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.cli.samples import require_extras, shown
-from slipstream.cli.subcommand import Subcommands, add_run_dir, add_subcommand
+from slipstream.cli import samples, subcommand
 
 if TYPE_CHECKING:
     from slipstream.cli.launch.alarms import Alarm
@@ -21,16 +20,18 @@ LEAST_CELLS, MOST_CELLS = 60, 100
 """Width of the output; it is that of the terminal between these."""
 
 
-def add_status(commands: Subcommands) -> None:
+def add_status(commands: subcommand.Subcommands) -> None:
     """Add the command to the parser, without slow imports."""
-    status = add_subcommand(commands, "status", _status, "show how a run is, and what is wrong with it")
-    add_run_dir(status)
+    status = subcommand.add_subcommand(
+        commands, "status", _status, "show how a run is, and what is wrong with it"
+    )
+    subcommand.add_run_dir(status)
     status.add_argument("--json", action="store_true", help="everything, as one JSON object")
 
 
 def _status(arguments: argparse.Namespace) -> int:
     if not arguments.json:
-        require_extras("rich")
+        samples.require_extras("rich")
     from slipstream.cli.launch.alarms import find_alarms
     from slipstream.cli.launch.stored_run import open_run
 
@@ -118,7 +119,7 @@ def _print(run: "StoredRun", alarms: "list[Alarm]") -> None:
 def _shown_path(path: Path) -> str:
     """Return the path without links, relative to the current folder if it is in there."""
     target, folder = path.resolve(), Path.cwd()
-    return shown(str(target.relative_to(folder) if target.is_relative_to(folder) else target))
+    return samples.shown(str(target.relative_to(folder) if target.is_relative_to(folder) else target))
 
 
 def _ledger_line(ledger: "Ledger") -> str:

@@ -6,30 +6,30 @@ from typing import Literal
 
 from slipstream.algorithms.spec import Rspo
 from slipstream.cli.axes import axis_rows
-from slipstream.cli.checks.context import check_context, context_lines
-from slipstream.cli.checks.environment import check_environment
-from slipstream.cli.checks.functions import check_functions
-from slipstream.cli.checks.lora import check_lora
-from slipstream.cli.checks.machine import check_machine
-from slipstream.cli.checks.memory import memory_lines
-from slipstream.cli.checks.model import ModelFiles, read_model
-from slipstream.cli.checks.prompts import check_prompts
-from slipstream.cli.checks.rewards import check_rewards
-from slipstream.cli.checks.self_judge import check_self_judge
-from slipstream.cli.checks.stage import check_stage, stage_line
-from slipstream.cli.checks.teacher import check_teacher
-from slipstream.cli.checks.trial import check_trial
-from slipstream.cli.checks.verbalized import check_verbalized
-from slipstream.cli.checks.verifier import check_verifier
+from slipstream.cli.checks import (
+    context,
+    environment,
+    functions,
+    machine,
+    memory,
+    prompts,
+    rewards,
+    stage,
+    teacher,
+    trial,
+    verbalized,
+    verifier,
+)
+from slipstream.cli.checks.model import ModelFiles, check_lora, read_model
 from slipstream.cli.errors import UsageError
-from slipstream.cli.source_table import source_table
-from slipstream.config import RunConfig
+from slipstream.config import RunConfig, data, distillation_checks, located, top_logprobs_checks
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
-from slipstream.config.distillation_checks import beyond_teaching
-from slipstream.config.paths import located
+from slipstream.config.sources import Source, sources
 from slipstream.config.stage_runs import stage_runs
-from slipstream.config.top_logprobs_checks import MIB, TOP_BYTES, beyond_vocabulary
 from slipstream.prompts import make_source
+
+ABSENT = "-"
+LEGEND = "weight of each reward; - does not apply; * its mean is the accuracy"
 
 
 def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
@@ -40,10 +40,13 @@ def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[
     if not config.stages:
         return _find(config, gpus=gpus)
     start = read_model(config)
-    problems = [*(start.problems if start else ()), *(check_prompts(config, start) if config.warmup else ())]
+    problems = [
+        *(start.problems if start else ()),
+        *(prompts.check_prompts(config, start) if config.warmup else ()),
+    ]
     reported = {(problem.key, problem.reason) for problem in problems}
     for stage_run in stage_runs(config):
-        of_stage = [*_find(stage_run.config, gpus=gpus), *check_stage(stage_run)]
+        of_stage = [*_find(stage_run.config, gpus=gpus), *stage.check_stage(stage_run)]
         new = [problem for problem in of_stage if (problem.key, problem.reason) not in reported]
         reported |= {(problem.key, problem.reason) for problem in new}
         problems += [replace(problem, key=f"{stage_run.key}.{problem.key}") for problem in new]
@@ -56,13 +59,13 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *check_config(config),
         *model_problems(config, model),
         *prompt_problems(config, model),
-        *check_rewards(config),
-        *check_functions(config),
-        *check_environment(config),
-        *check_teacher(config, model),
-        *check_verifier(config, if_missing=gpus),
-        *check_machine(config, gpus=gpus),
-        *check_context(config, model, gpus=gpus),
+        *rewards.check_rewards(config),
+        *functions.check_functions(config),
+        *environment.check_environment(config),
+        *teacher.check_teacher(config, model),
+        *verifier.check_verifier(config, if_missing=gpus),
+        *machine.check_machine(config, gpus=gpus),
+        *context.check_context(config, model, gpus=gpus),
     ]
     return list(dict.fromkeys(problems))
 
@@ -79,9 +82,9 @@ def model_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Prob
 
 def prompt_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
     """Yield problems of the prompts with this model."""
-    yield from check_prompts(config, model)
-    yield from check_verbalized(config, model)
-    yield from check_self_judge(config, model)
+    yield from prompts.check_prompts(config, model)
+    yield from verbalized.check_verbalized(config, model)
+    yield from rewards.check_self_judge(config, model)
 
 
 def validate_command(config: RunConfig, source: str, *, tries: bool = False) -> int:
@@ -92,18 +95,18 @@ def validate_command(config: RunConfig, source: str, *, tries: bool = False) -> 
     notes = require_valid(config, source, gpus="note")
     if tries:
         configs = [stage_run.config for stage_run in stage_runs(config)] or [config]
-        tried = [problem for each in configs for problem in check_trial(each)]
+        tried = [problem for each in configs for problem in trial.check_trial(each)]
         require_no_error(tried, source)
         notes += list(dict.fromkeys(tried))
     print(f"{source} is valid")
     for stage_run in stage_runs(config):
-        print(f"  {stage_run.folder:<34} {stage_line(stage_run)}")
+        print(f"  {stage_run.folder:<34} {stage.stage_line(stage_run)}")
     if not config.stages:
         held_out_size = make_source(config.data, seed=config.seed).held_out_size
         rows = [
             *number_lines(derived_numbers(config, held_out_size=held_out_size)),
-            *context_lines(config, read_model(config)),
-            *memory_lines(config, read_model(config)),
+            *context.context_lines(config, read_model(config)),
+            *memory.memory_lines(config, read_model(config)),
             *axis_rows(config),
         ]
         for name, text in rows:
@@ -149,10 +152,10 @@ def _vocabulary(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem
     """Check that the numbers of likeliest tokens do not exceed the vocabulary in config.json."""
     top_k, size = config.algorithm.resolved_top_logprobs(), model.config.get("vocab_size") if model else None
     if isinstance(size, int) and top_k > size:
-        yield beyond_vocabulary(top_k, size)
+        yield top_logprobs_checks.beyond_vocabulary(top_k, size)
     distillation = config.algorithm.resolved_distillation()
     if distillation is not None and isinstance(size, int) and distillation.resolved_top_k > size:
-        yield beyond_teaching(distillation.resolved_top_k, size, whose="model")
+        yield distillation_checks.beyond_teaching(distillation.resolved_top_k, size, whose="model")
 
 
 def _reference(config: RunConfig) -> Iterator[Problem]:
@@ -184,9 +187,9 @@ def _list(source: str, errors: Sequence[Problem]) -> str:
 def number_lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
     """Return names and texts for the table of derived numbers."""
     top = numbers.top_logprobs
-    size = (
-        f"{TOP_BYTES * top:,} bytes a sampled token; a group at most {-(-numbers.group_bytes // MIB):,} MiB"
-    )
+    of_token = top_logprobs_checks.TOP_BYTES * top
+    of_group = -(-numbers.group_bytes // top_logprobs_checks.MIB)
+    size = f"{of_token:,} bytes a sampled token; a group at most {of_group:,} MiB"
     return [
         ("groups per step", f"{numbers.groups_per_step:,}"),
         ("completions per step", f"{numbers.completions_per_step:,}"),
@@ -200,3 +203,21 @@ def number_lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
         ("completions in flight", f"at most {numbers.completions_in_flight:,}"),
         ("completions per evaluation", f"{numbers.evaluation_completions:,}"),
     ]
+
+
+def source_table(config: RunConfig) -> list[str]:
+    """Return the lines of the table; none without a mixture."""
+    if not isinstance(config.data, data.MixtureData):
+        return []
+    names = [reward.name for reward in config.rewards]
+    rows = [["source", "share", "environment", *names], *(_row(each, names) for each in sources(config))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [*(line.rstrip() for line in lines), LEGEND]
+
+
+def _row(source: Source, names: list[str]) -> list[str]:
+    weights = {reward.name: f"{reward.weight:g}" for reward in source.rewards}
+    marked = {name: text + "*" * (name == source.evaluation_reward) for name, text in weights.items()}
+    cells = [marked.get(name, ABSENT) for name in names]
+    return [source.name, f"{source.share:.1%}", source.environment.kind, *cells]

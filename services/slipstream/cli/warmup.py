@@ -10,12 +10,9 @@ from typing import Any
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.checks.prompts import check_prompts
 from slipstream.cli.errors import RunFailed, UsageError
-from slipstream.cli.launch import cold_start
-from slipstream.cli.launch.display import PlainDisplay
+from slipstream.cli.launch import cold_start, display, process
 from slipstream.cli.launch.interrupt import Interrupt
-from slipstream.cli.launch.process import PodFailed
-from slipstream.config import RunConfig, WarmupConfig, load_config, parse_config
-from slipstream.config.load import ENVIRONMENT
+from slipstream.config import RunConfig, WarmupConfig, load, load_config, parse_config
 from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 INTERRUPTED = 130
@@ -47,7 +44,7 @@ def warmup_command(
         made = asyncio.run(_make(config, directory, command))
     except asyncio.CancelledError:
         return INTERRUPTED
-    except PodFailed as error:
+    except process.PodFailed as error:
         raise RunFailed(str(error)) from error
     if not made:
         return INTERRUPTED
@@ -57,13 +54,13 @@ def warmup_command(
 
 async def _make(config: RunConfig, directory: Path, command: tuple[str, ...]) -> bool:
     interrupt = Interrupt()
-    with ProcessCleanup(without=ENVIRONMENT) as cleanup:
+    with ProcessCleanup(without=load.ENVIRONMENT) as cleanup:
         return await cold_start.cold_start(
             config,
             directory,
             environment=cleanup.environment,
             interrupted=interrupt.requested,
-            say=PlainDisplay(0, sys.stdout).say,
+            say=display.PlainDisplay(0, sys.stdout).say,
             started=cleanup.started,
             command=command,
         )

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from slipstream.cluster.connect import Connection
+from slipstream.cluster import connect, permissions
 from slipstream.cluster.errors import ClusterError, ClusterUsageError, Missing, NotStarted, Unreachable
-from slipstream.cluster.permissions import denied
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -40,7 +39,7 @@ class Api:
     does not answer, Missing if the object does not exist, ClusterError for any other error of the API server.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: connect.Connection) -> None:
         from kubernetes.client import ApiClient, CoreV1Api, CustomObjectsApi
 
         self.connection = connection
@@ -215,7 +214,7 @@ class Api:
                 f"log in again ({message})"
             )
         if error.status == 403:
-            return ClusterUsageError(denied(verb, resource, self.namespace))
+            return ClusterUsageError(permissions.denied(verb, resource, self.namespace))
         if error.status == 404:
             return Missing(message)
         if error.status == 400 and resource == "pods/log":

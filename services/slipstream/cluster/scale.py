@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 
+from slipstream.cluster import autoscalers, errors, pause
 from slipstream.cluster.api import SCALED_OBJECT, Api
-from slipstream.cluster.autoscalers import HELD, Autoscaler, autoscalers_of
-from slipstream.cluster.errors import ClusterUsageError
-from slipstream.cluster.pause import read_paused
 from slipstream.cluster.release import Release, Workload
 
 NOT_SCALED: Mapping[str, str] = {
@@ -27,29 +25,29 @@ def scale(api: Api, release: Release, target: str, replicas: int, *, override: b
     an autoscaler owns.
     """
     workload = choose_pool(release, target)
-    autoscaler = autoscalers_of(api, release).get(workload.name)
+    autoscaler = autoscalers.autoscalers_of(api, release).get(workload.name)
     _refuse_paused(api, release, workload, autoscaler)
     if autoscaler is None:
         api.scale(workload.resource, workload.name, replicas)
         return f"{workload.title}: {workload.desired} → {replicas}"
     if autoscaler.kind == "ScaledObject" and override:
-        api.annotate(SCALED_OBJECT, autoscaler.name, {HELD: str(replicas)})
+        api.annotate(SCALED_OBJECT, autoscaler.name, {autoscalers.HELD: str(replicas)})
         return (
             f"{workload.title}: KEDA holds {replicas}, until `slipstream cluster scale {workload.title} auto`"
         )
-    raise ClusterUsageError(_owned(workload, autoscaler))
+    raise errors.ClusterUsageError(_owned(workload, autoscaler))
 
 
 def scale_automatically(api: Api, release: Release, target: str) -> str:
     """Let KEDA scale a pool again, and return a line that describes the change. Errors: those of `scale`."""
     workload = choose_pool(release, target)
-    autoscaler = autoscalers_of(api, release).get(workload.name)
+    autoscaler = autoscalers.autoscalers_of(api, release).get(workload.name)
     _refuse_paused(api, release, workload, autoscaler)
     if autoscaler is None:
-        raise ClusterUsageError(f"{workload.title} has no autoscaler: give a number of replicas")
+        raise errors.ClusterUsageError(f"{workload.title} has no autoscaler: give a number of replicas")
     if autoscaler.held is None:
         return f"{workload.title}: scaled by {autoscaler.name} already"
-    api.annotate(SCALED_OBJECT, autoscaler.name, {HELD: None})
+    api.annotate(SCALED_OBJECT, autoscaler.name, {autoscalers.HELD: None})
     return f"{workload.title}: scaled by KEDA again, {autoscaler.minimum} to {autoscaler.maximum}"
 
 
@@ -58,24 +56,26 @@ def choose_pool(release: Release, target: str) -> Workload:
     component, _, pool = target.partition("/")
     if component != "rollout":
         reason = NOT_SCALED.get(component, "only rollout or rollout/POOL can be scaled")
-        raise ClusterUsageError(f"cannot scale {target}: {reason}")
+        raise errors.ClusterUsageError(f"cannot scale {target}: {reason}")
     pools = release.pools
     names = ", ".join(workload.title for workload in pools)
     if not pool and len(pools) > 1:
-        raise ClusterUsageError(f"release {release.name} has several pools; choose one of {names}")
+        raise errors.ClusterUsageError(f"release {release.name} has several pools; choose one of {names}")
     named = [workload for workload in pools if not pool or workload.pool == pool]
     if not named:
-        raise ClusterUsageError(f"release {release.name} has no pool {pool!r}; it has {names}")
+        raise errors.ClusterUsageError(f"release {release.name} has no pool {pool!r}; it has {names}")
     return named[0]
 
 
-def _refuse_paused(api: Api, release: Release, workload: Workload, autoscaler: Autoscaler | None) -> None:
+def _refuse_paused(
+    api: Api, release: Release, workload: Workload, autoscaler: autoscalers.Autoscaler | None
+) -> None:
     held_by_pause = autoscaler is not None and autoscaler.remembered is not None
-    if held_by_pause or workload.name in read_paused(api, release):
-        raise ClusterUsageError(f"{workload.title} is paused: `slipstream cluster resume` first")
+    if held_by_pause or workload.name in pause.read_paused(api, release):
+        raise errors.ClusterUsageError(f"{workload.title} is paused: `slipstream cluster resume` first")
 
 
-def _owned(workload: Workload, autoscaler: Autoscaler) -> str:
+def _owned(workload: Workload, autoscaler: autoscalers.Autoscaler) -> str:
     bounds = f"{autoscaler.kind} {autoscaler.name}, {autoscaler.minimum} to {autoscaler.maximum}"
     where = f"{workload.title} is scaled by an autoscaler ({bounds}), which would undo this:"
     if autoscaler.kind == "ScaledObject":

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
+from slipstream.cluster import forward, pause
 from slipstream.cluster.api import Api
 from slipstream.cluster.autoscalers import Autoscaler, autoscalers_of
-from slipstream.cluster.forward import Answer, Target, read_pages
-from slipstream.cluster.pause import read_paused
 from slipstream.cluster.pods import Pod, pods_of
 from slipstream.cluster.release import Release
 from slipstream.telemetry.readings import Buckets, Page
@@ -71,14 +70,15 @@ def read_status(api: Api, release: Release) -> Status:
     """Read all pods at once. Errors: ClusterError of the API server; a pod that does not answer is a failure
     in the status."""
     pods, autoscalers = pods_of(api, release), autoscalers_of(api, release)
-    pages, failures = _pages(read_pages(api.connection, _targets(pods)))
+    pages, failures = _pages(forward.read_pages(api.connection, _targets(pods)))
     learners = [pages[pod.name] for pod in pods if pod.component == "learner" and pod.name in pages]
     replays = [pages[pod.name] for pod in pods if pod.component == "replay" and pod.name in pages]
     version = _first(learners, "policy_version")
     return Status(
         release=release,
         context=api.connection.context,
-        paused=bool(read_paused(api, release)) or any(a.remembered is not None for a in autoscalers.values()),
+        paused=bool(pause.read_paused(api, release))
+        or any(a.remembered is not None for a in autoscalers.values()),
         version=version,
         announced=_first(replays, "announced_version"),
         finished=_first(learners, "run_finished") == 1,
@@ -91,15 +91,15 @@ def read_status(api: Api, release: Release) -> Status:
     )
 
 
-def _targets(pods: Sequence[Pod]) -> list[Target]:
+def _targets(pods: Sequence[Pod]) -> list[forward.Target]:
     return [
-        Target(pod=pod.name, port=pod.metrics_port)
+        forward.Target(pod=pod.name, port=pod.metrics_port)
         for pod in pods
         if pod.running and pod.metrics_port is not None
     ]
 
 
-def _pages(answers: Mapping[str, Answer]) -> tuple[dict[str, Page], dict[str, str]]:
+def _pages(answers: Mapping[str, forward.Answer]) -> tuple[dict[str, Page], dict[str, str]]:
     pages: dict[str, Page] = {}
     failures: dict[str, str] = {}
     for pod, answer in answers.items():

@@ -99,7 +99,7 @@ def _silence(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-ACTOR_CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
+CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _groups,
     _admission,
     _group_time,

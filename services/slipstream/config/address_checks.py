@@ -126,11 +126,21 @@ def _plaintext_beyond_loopback(config: RunConfig) -> Iterator[Problem]:
         yield Problem(key="verifier.http_address", reason=reason.replace("gRPC", "HTTP"), remedy=REMEDY)
 
 
-ADDRESS_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+def _encryption(config: RunConfig) -> Iterator[Problem]:
+    if config.weights.encrypt and config.rpc.plaintext:
+        yield Problem(
+            key="weights.encrypt",
+            reason="is true, and rpc.plaintext lets anybody read the key of each broadcast",
+            remedy="set rpc.tls instead (`slipstream certs` makes some), or leave weights.encrypt out",
+        )
+
+
+CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
     _redis,
     _redis_access,
     _weights_host,
     _rollout_host,
     _ports,
     _plaintext_beyond_loopback,
+    _encryption,
 )

@@ -14,23 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from slipstream.algorithms.presets import PRESETS, Preset
-from slipstream.algorithms.resolve import preset_named, resolve_loss, with_kind
-from slipstream.algorithms.spec import (
-    Advantage,
-    AggregationName,
-    ClipCov,
-    Correction,
-    Distillation,
-    DriftPenalty,
-    Entropy,
-    Kl,
-    KlCov,
-    LossSpec,
-    Objective,
-    Shaping,
-    TopEntropy,
-)
+from slipstream.algorithms import presets, resolve, spec
 from slipstream.algorithms.telescope import Translation, translate
 from slipstream.config.paths import HomePath
 
@@ -46,9 +30,9 @@ def _one_or_many(corrections: object) -> object:
     return (corrections,) if isinstance(corrections, Mapping) else corrections
 
 
-AdvantageConfig = Annotated[Advantage, Field(discriminator="kind"), BeforeValidator(with_kind)]
-ObjectiveConfig = Annotated[Objective, Field(discriminator="kind"), BeforeValidator(with_kind)]
-CorrectionConfig = Annotated[Correction, Field(discriminator="kind")]
+AdvantageConfig = Annotated[spec.Advantage, Field(discriminator="kind"), BeforeValidator(resolve.with_kind)]
+ObjectiveConfig = Annotated[spec.Objective, Field(discriminator="kind"), BeforeValidator(resolve.with_kind)]
+CorrectionConfig = Annotated[spec.Correction, Field(discriminator="kind")]
 CorrectionsConfig = Annotated[
     tuple[CorrectionConfig, ...],
     BeforeValidator(_one_or_many, json_schema_input_type=CorrectionConfig | tuple[CorrectionConfig, ...]),
@@ -93,7 +77,7 @@ class AlgorithmConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    preset: str = Field("cispo", json_schema_extra={"enum": [*PRESETS]})
+    preset: str = Field("cispo", json_schema_extra={"enum": [*presets.PRESETS]})
     """A named choice of all parts; `slipstream algorithms` lists them, docs/algorithms.md compares them."""
     telescope: dict[str, Any] | None = None
     """The keys of Telescope's algorithm pages, instead of all others; docs/algorithms.md lists them."""
@@ -106,36 +90,36 @@ class AlgorithmConfig(BaseModel):
     """How the ratio of a token weighs its advantage; null is the preset's."""
     correction: CorrectionsConfig | None = None
     """Weights and masks for stale data, one section or a list of them; null switches the preset's off."""
-    kl: Kl | None = None
+    kl: spec.Kl | None = None
     """KL divergence to the reference policy; null switches the preset's off."""
-    drift_penalty: DriftPenalty | None = None
+    drift_penalty: spec.DriftPenalty | None = None
     """Penalty on the distance to the policy that sampled; null switches the preset's off."""
-    entropy: Entropy | None = None
+    entropy: spec.Entropy | None = None
     """Bonus for the entropy of the policy; null switches the preset's off."""
-    top_entropy: TopEntropy | None = None
+    top_entropy: spec.TopEntropy | None = None
     """Train on the tokens of highest entropy only; null switches the preset's off."""
-    clip_cov: ClipCov | None = None
+    clip_cov: spec.ClipCov | None = None
     """Drop some tokens whose logprob and advantage covary most; null switches the preset's off."""
-    kl_cov: KlCov | None = None
+    kl_cov: spec.KlCov | None = None
     """Penalty on the tokens whose logprob and advantage covary most; null switches the preset's off."""
-    distillation: Distillation | None = None
+    distillation: spec.Distillation | None = None
     """Learn from the model in `teacher.path`; null switches the preset's off."""
     token_weight: Literal["one", "one_minus_ref"] = "one"
     """Experimental: `one_minus_ref` multiplies the advantage of a token by 1 - its probability under the
     reference."""
-    aggregation: AggregationName | None = None
+    aggregation: spec.AggregationName | None = None
     """The weight of a token in the loss of a batch; null is the preset's."""
     max_tokens: int | None = Field(None, ge=1)
     """Tokens of a completion by which `token_sum_norm` divides; null: rollout.max_new_tokens."""
     reference: Reference = Reference()
     """The reference policy of `kl`."""
-    shaping: Shaping | None = None
+    shaping: spec.Shaping | None = None
     """Filters of prompts and groups, penalty on length, curriculum. It replaces the whole shaping of the
     preset; null switches it off."""
 
     @model_validator(mode="after")
     def names_are_known(self) -> "AlgorithmConfig":
-        preset_named(self.preset)
+        resolve.preset_named(self.preset)
         if self.telescope is not None:
             others = sorted(self.model_fields_set - {"telescope", "reference"})
             if others:
@@ -162,11 +146,11 @@ class AlgorithmConfig(BaseModel):
         translation = self.translation
         return self._preset().group_size if translation is None else translation.group_size
 
-    def resolved_advantage(self) -> Advantage:
+    def resolved_advantage(self) -> spec.Advantage:
         """Return the advantage that the run uses."""
         return self._axes().advantage or self._preset().advantage
 
-    def resolved_objective(self) -> Objective:
+    def resolved_objective(self) -> spec.Objective:
         """Return the objective that the run uses."""
         return self._axes().objective or self._preset().objective
 
@@ -175,44 +159,44 @@ class AlgorithmConfig(BaseModel):
         most."""
         return self.resolved_objective().top_logprobs
 
-    def resolved_aggregation(self) -> AggregationName:
+    def resolved_aggregation(self) -> spec.AggregationName:
         """Return the aggregation that the run uses."""
         return self._axes().aggregation or self._preset().aggregation
 
-    def resolved_corrections(self) -> tuple[Correction, ...]:
+    def resolved_corrections(self) -> tuple[spec.Correction, ...]:
         """Return the corrections that the run uses."""
         axes = self._axes()
         is_set = "correction" in axes.model_fields_set
         return (axes.correction or ()) if is_set else self._preset().corrections
 
-    def resolved_kl(self) -> Kl | None:
+    def resolved_kl(self) -> spec.Kl | None:
         """Return the divergence to the reference, if the run has one."""
-        kl: Kl | None = self._part("kl")
+        kl: spec.Kl | None = self._part("kl")
         return kl
 
-    def resolved_drift_penalty(self) -> DriftPenalty | None:
+    def resolved_drift_penalty(self) -> spec.DriftPenalty | None:
         """Return the penalty on the distance to the rollout policy, if the run has one."""
-        penalty: DriftPenalty | None = self._part("drift_penalty")
+        penalty: spec.DriftPenalty | None = self._part("drift_penalty")
         return penalty
 
-    def resolved_kl_cov(self) -> KlCov | None:
+    def resolved_kl_cov(self) -> spec.KlCov | None:
         """Return the penalty on tokens of large covariance, if the run has one."""
-        kl_cov: KlCov | None = self._part("kl_cov")
+        kl_cov: spec.KlCov | None = self._part("kl_cov")
         return kl_cov
 
-    def resolved_distillation(self) -> Distillation | None:
+    def resolved_distillation(self) -> spec.Distillation | None:
         """Return how the run learns from a teacher, if it does."""
-        distillation: Distillation | None = self._part("distillation")
+        distillation: spec.Distillation | None = self._part("distillation")
         return distillation
 
-    def resolved_loss(self, *, max_staleness: int, max_new_tokens: int) -> LossSpec:
+    def resolved_loss(self, *, max_staleness: int, max_new_tokens: int) -> spec.LossSpec:
         """Return the loss that the run uses. Errors: ValueError for a combination that is known to be
         wrong."""
         axes, name = self._axes(), self.resolved_aggregation()
         parts: dict[str, Any] = {
             part: getattr(axes, part) for part in OPTIONAL_PARTS if part in axes.model_fields_set
         }
-        return resolve_loss(
+        return resolve.resolve_loss(
             {
                 **parts,
                 "preset": axes.preset,
@@ -224,13 +208,13 @@ class AlgorithmConfig(BaseModel):
             }
         )
 
-    def declared_shaping(self) -> Shaping:
+    def declared_shaping(self) -> spec.Shaping:
         """Return the shaping of the section or its preset, with null for lengths that follow from the run."""
         axes = self._axes()
         is_set = "shaping" in axes.model_fields_set
-        return (axes.shaping or Shaping()) if is_set else self._preset().shaping
+        return (axes.shaping or spec.Shaping()) if is_set else self._preset().shaping
 
-    def resolved_shaping(self, *, max_new_tokens: int) -> Shaping:
+    def resolved_shaping(self, *, max_new_tokens: int) -> spec.Shaping:
         """Return the shaping that the run uses, with all lengths. Errors: ValueError for lengths that
         cross."""
         shaping = self.declared_shaping()
@@ -250,8 +234,8 @@ class AlgorithmConfig(BaseModel):
         translation = self.translation
         return self if translation is None else AlgorithmConfig.model_validate(translation.algorithm)
 
-    def _preset(self) -> Preset:
-        return preset_named(self._axes().preset)
+    def _preset(self) -> presets.Preset:
+        return resolve.preset_named(self._axes().preset)
 
 
 def _as_given(model: BaseModel, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

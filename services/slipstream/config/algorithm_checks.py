@@ -4,21 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Final
 
-from slipstream.algorithms.spec import (
-    Difficulty,
-    Entropy,
-    Gae,
-    Gdpo,
-    GeometricRejection,
-    Gopo,
-    Gspo,
-    GspoToken,
-    M2po,
-    MaxRl,
-    Pg,
-    Rspo,
-    Sapo,
-)
+from slipstream.algorithms import spec
 from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
@@ -57,7 +43,7 @@ def _refusal(error: InvalidPart) -> Problem:
 
 def _uncorrected(config: RunConfig) -> Iterator[Problem]:
     objective = config.algorithm.resolved_objective()
-    if isinstance(objective, Pg) and objective.allow_uncorrected and config.staleness.max_staleness > 0:
+    if isinstance(objective, spec.Pg) and objective.allow_uncorrected and config.staleness.max_staleness > 0:
         yield Problem(
             key="algorithm.objective",
             reason="pg has no ratio, and the run trains on tokens that are up to "
@@ -102,7 +88,7 @@ def _updates_once(config: RunConfig) -> bool:
 def _updates(config: RunConfig) -> Iterator[Problem]:
     """Yield problems of several updates per batch with an objective that has no ratio."""
     objective = config.algorithm.resolved_objective()
-    if not isinstance(objective, Pg) or config.algorithm.resolved_drift_penalty() is not None:
+    if not isinstance(objective, spec.Pg) or config.algorithm.resolved_drift_penalty() is not None:
         return
     for name, which in (("epochs", "epoch"), ("minibatches", "minibatch")):
         count = getattr(config.learner, name)
@@ -146,7 +132,7 @@ def _group_size(config: RunConfig) -> Iterator[Problem]:
 def _without_router(config: RunConfig) -> Iterator[Problem]:
     """Yield a problem if the objective reads router logprobs and the model has no router."""
     objective, tiny = config.algorithm.resolved_objective(), config.model.tiny
-    if isinstance(objective, Rspo) and tiny is not None and not tiny.experts:
+    if isinstance(objective, spec.Rspo) and tiny is not None and not tiny.experts:
         yield Problem(
             key="algorithm.objective",
             reason="rspo weighs tokens by the shift of the routers, and the tiny model is dense: it has no "
@@ -157,7 +143,7 @@ def _without_router(config: RunConfig) -> Iterator[Problem]:
 
 def _sequence_band(config: RunConfig) -> Iterator[Problem]:
     objective = config.algorithm.resolved_objective()
-    if not isinstance(objective, Gspo | GspoToken):
+    if not isinstance(objective, spec.Gspo | spec.GspoToken):
         return
     widest = max(objective.clip_low or 0.0, objective.clip_high or 0.0)
     if widest > WIDEST_SEQUENCE_CLIP:
@@ -172,7 +158,7 @@ def _sequence_band(config: RunConfig) -> Iterator[Problem]:
 
 def _soft_gate(config: RunConfig) -> Iterator[Problem]:
     objective = config.algorithm.resolved_objective()
-    if isinstance(objective, Sapo) and objective.tau_neg < objective.tau_pos:
+    if isinstance(objective, spec.Sapo) and objective.tau_neg < objective.tau_pos:
         yield Problem(
             key="algorithm.objective.tau_neg",
             reason=f"is {objective.tau_neg:g}, below tau_pos {objective.tau_pos:g}: the gate is wider for "
@@ -186,7 +172,7 @@ def _soft_gate(config: RunConfig) -> Iterator[Problem]:
 def _rewards(config: RunConfig) -> Iterator[Problem]:
     advantage = config.algorithm.resolved_advantage()
     rewards = [reward for reward in config.rewards if reward.weight]
-    if isinstance(advantage, Gopo) and all(reward.facts.scores == "binary" for reward in rewards):
+    if isinstance(advantage, spec.Gopo) and all(reward.facts.scores == "binary" for reward in rewards):
         names = ", ".join(reward.name for reward in rewards)
         yield Problem(
             key="algorithm.advantage",
@@ -196,7 +182,7 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
             severity="note",
         )
     punished = config.algorithm.declared_shaping().soft_overlong is not None
-    if isinstance(advantage, MaxRl) and (
+    if isinstance(advantage, spec.MaxRl) and (
         punished or any(reward.weight < 0 or reward.facts.scores == "penalty" for reward in rewards)
     ):
         yield Problem(
@@ -211,7 +197,7 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
     """Yield problems of a critic, and of advantages per token. The schema adds the critic that gae needs."""
     advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
     critic, steps = config.learner.critic, config.learner.steps
-    if critic is not None and not isinstance(advantage, Gae):
+    if critic is not None and not isinstance(advantage, spec.Gae):
         yield Problem(
             key="learner.critic",
             reason=f"predicts values, which the advantage {advantage.kind} does not read",
@@ -243,7 +229,7 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
             reason=f"is process, and the advantage is {advantage.kind}: {undefined.reason}",
             remedy=undefined.remedy,
         )
-    elif not isinstance(advantage, Gae) and objective.one_advantage_per_sequence:
+    elif not isinstance(advantage, spec.Gae) and objective.one_advantage_per_sequence:
         yield Problem(
             key="algorithm.objective",
             reason=f"{objective.kind} has one ratio per sequence, and rewards by step one advantage a step",
@@ -269,7 +255,7 @@ def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
     each reward component."""
     kl, advantage = config.algorithm.resolved_kl(), config.algorithm.resolved_advantage()
     in_reward = kl is not None and kl.placement == "reward"
-    if in_reward and isinstance(advantage, Gdpo):
+    if in_reward and isinstance(advantage, spec.Gdpo):
         yield Problem(
             key="algorithm.kl.placement",
             reason="is reward, and gdpo normalises each reward component, so the coefficient would have no "
@@ -286,7 +272,7 @@ def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
             reason=f"is reward, and {cancels} the coefficient cancels",
             remedy="set placement: loss, or use an advantage that keeps the scale, such as dr_grpo or rloo",
         )
-    if not isinstance(advantage, MaxRl):  # _rewards yields a note on every penalty with maxrl
+    if not isinstance(advantage, spec.MaxRl):  # _rewards yields a note on every penalty with maxrl
         yield from _punishments(config, cancels)
 
 
@@ -313,10 +299,10 @@ def _without_effect(config: RunConfig) -> Iterator[Problem]:
     entropy, shaping = config.algorithm.entropy, config.algorithm.declared_shaping()
     if entropy is not None and entropy.target is None:
         for name in ("step", "largest"):
-            if getattr(entropy, name) != _default(Entropy, name):
+            if getattr(entropy, name) != _default(spec.Entropy, name):
                 reason = "the entropy coefficient is constant without a target"
                 yield _unread(f"entropy.{name}", reason, "set entropy.target")
-    if shaping.difficulty != Difficulty() and not shaping.remembers_pass_rates:
+    if shaping.difficulty != spec.Difficulty() and not shaping.remembers_pass_rates:
         unread = "only goldilocks, buckets and adaptive_group read pass rates, and none is on"
         yield _unread("shaping.difficulty", unread, "set one of the three")
     penalised = config.algorithm.resolved_kl_cov() is not None
@@ -324,23 +310,23 @@ def _without_effect(config: RunConfig) -> Iterator[Problem]:
         unread = "with one update per batch every ratio is 1, so there is nothing to hold tokens back from"
         yield _unread("kl_cov", unread, "set learner.minibatches above 1, or set the anchor to rollout")
     for correction in config.algorithm.resolved_corrections():
-        if isinstance(correction, M2po) and correction.scope == "all":
+        if isinstance(correction, spec.M2po) and correction.scope == "all":
             for name in ("clip_low", "clip_high"):
-                if getattr(correction, name) != _default(M2po, name):
+                if getattr(correction, name) != _default(spec.M2po, name):
                     reason = "m2po with scope all drops tokens by the second moment alone"
                     yield _unread(f"correction.m2po.{name}", reason, "set scope: harmful")
-        if isinstance(correction, GeometricRejection) and correction.mask_weight == "one":
+        if isinstance(correction, spec.GeometricRejection) and correction.mask_weight == "one":
             yield from _unread_cap(correction)
 
 
-def _unread_cap(correction: GeometricRejection) -> Iterator[Problem]:
-    if correction.cap != _default(GeometricRejection, "cap"):
+def _unread_cap(correction: spec.GeometricRejection) -> Iterator[Problem]:
+    if correction.cap != _default(spec.GeometricRejection, "cap"):
         reason = "with mask_weight: one every token that trains weighs 1"
         yield _unread("correction.geometric_rejection.cap", reason, "set mask_weight: ratio")
 
 
-def _default(spec: type[Entropy] | type[M2po] | type[GeometricRejection], name: str) -> object:
-    return next(field.default for field in fields(spec) if field.name == name)
+def _default(part: type[spec.Entropy] | type[spec.M2po] | type[spec.GeometricRejection], name: str) -> object:
+    return next(field.default for field in fields(part) if field.name == name)
 
 
 def _unread(key: str, reason: str, remedy: str) -> Problem:
@@ -364,7 +350,7 @@ def _reference(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
     _parts,
     _uncorrected,
     _anchor,

@@ -6,21 +6,23 @@ Nothing here reads a file, a port or a model.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from slipstream.config.actor_checks import ACTOR_CHECKS, held_groups, places
-from slipstream.config.address_checks import ADDRESS_CHECKS
-from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
-from slipstream.config.distillation_checks import DISTILLATION_CHECKS
-from slipstream.config.engine_checks import ENGINE_CHECKS
-from slipstream.config.environment_checks import ENVIRONMENT_CHECKS
-from slipstream.config.lora_checks import LORA_CHECKS
-from slipstream.config.precision_checks import narrow_band
+from slipstream.config import (
+    actor_checks,
+    address_checks,
+    algorithm_checks,
+    distillation_checks,
+    engine_checks,
+    environment_checks,
+    lora_checks,
+    precision_checks,
+    reward_checks,
+    shaping_checks,
+    source_checks,
+    top_logprobs_checks,
+    verbalized_checks,
+)
 from slipstream.config.problem import Problem
-from slipstream.config.reward_checks import REWARD_CHECKS
 from slipstream.config.schema import RunConfig
-from slipstream.config.shaping_checks import SHAPING_CHECKS
-from slipstream.config.source_checks import SOURCE_CHECKS
-from slipstream.config.top_logprobs_checks import TOP_LOGPROBS_CHECKS, group_bytes
-from slipstream.config.verbalized_checks import verbalized
 
 __all__ = [
     "EXPERT_KEYS",
@@ -77,8 +79,9 @@ def derived_numbers(config: RunConfig, *, held_out_size: int | None) -> DerivedN
         max_staleness=age.max_staleness,
         clip_band=config.algorithm.resolved_objective().band,
         top_logprobs=config.algorithm.resolved_top_logprobs(),
-        group_bytes=group_bytes(config),
-        completions_in_flight=min(places(config), held_groups(config)) * rollout.group_size,
+        group_bytes=top_logprobs_checks.group_bytes(config),
+        completions_in_flight=min(actor_checks.places(config), actor_checks.held_groups(config))
+        * rollout.group_size,
         evaluation_completions=evaluated * config.evaluation.samples_per_prompt,
     )
 
@@ -201,23 +204,23 @@ def _replayed_experts(config: RunConfig) -> Iterator[Problem]:
 
 CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _sampling,
-    verbalized,
-    *ENGINE_CHECKS,
-    *ACTOR_CHECKS,
+    verbalized_checks.verbalized,
+    *engine_checks.CHECKS,
+    *actor_checks.CHECKS,
     _minibatches,
     _staleness,
     _patience,
-    *ALGORITHM_CHECKS,
-    *SHAPING_CHECKS,
-    *DISTILLATION_CHECKS,
-    narrow_band,
-    *LORA_CHECKS,
-    *TOP_LOGPROBS_CHECKS,
+    *algorithm_checks.CHECKS,
+    *shaping_checks.CHECKS,
+    *distillation_checks.CHECKS,
+    precision_checks.narrow_band,
+    *lora_checks.CHECKS,
+    *top_logprobs_checks.CHECKS,
     _optimizer,
-    *REWARD_CHECKS,
-    *SOURCE_CHECKS,
-    *ENVIRONMENT_CHECKS,
+    *reward_checks.CHECKS,
+    *source_checks.CHECKS,
+    *environment_checks.CHECKS,
     _context,
     _replayed_experts,
-    *ADDRESS_CHECKS,
+    *address_checks.CHECKS,
 )

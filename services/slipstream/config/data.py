@@ -18,10 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from slipstream.config.environments import EnvironmentConfig, SingleTurnEnvironment
+from slipstream.config import environments, paths, problem
 from slipstream.config.hub import HubAccess
-from slipstream.config.paths import HomePath
-from slipstream.config.problem import Invalid
 
 
 class _Strict(BaseModel):
@@ -37,7 +35,7 @@ OF_A_SOURCE: Final = ("name", "share", "evaluation_reward")
 class _Data(_Strict):
     """A source of prompts, with the environment that its prompts are played in."""
 
-    environment: EnvironmentConfig = SingleTurnEnvironment()
+    environment: environments.EnvironmentConfig = environments.SingleTurnEnvironment()
     """How a prompt becomes a completion. A source of a mixture that names none has that of the mixture."""
 
     @model_serializer(mode="wrap")
@@ -148,9 +146,9 @@ class FileData(Columns):
 
     kind: Literal["file"] = "file"
     """Name of the task."""
-    path: HomePath
+    path: paths.HomePath
     """The training rows: .jsonl or .parquet."""
-    held_out_path: HomePath | None = None
+    held_out_path: paths.HomePath | None = None
     """The held-out rows; null: `held_out_fraction` of the rows of `path`, chosen by a hash of the prompt."""
     held_out_fraction: float = Field(0.05, gt=0, lt=1)
     """Share of the rows that is held out when there is no `held_out_path`."""
@@ -180,9 +178,11 @@ class HubData(Columns, HubAccess):
     @model_validator(mode="after")
     def streaming_ends(self) -> "HubData":
         if self.streaming and self.rows is None:
-            raise Invalid("streaming needs `rows`", remedy="set it to the rows that are read at each start")
+            raise problem.Invalid(
+                "streaming needs `rows`", remedy="set it to the rows that are read at each start"
+            )
         if self.streaming and self.offline:
-            raise Invalid(
+            raise problem.Invalid(
                 "streaming reads over the network, and offline forbids it", remedy="leave one of them out"
             )
         return self
@@ -231,8 +231,8 @@ class JudgingData(_Source):
     @model_validator(mode="after")
     def one_source(self) -> "JudgingData":
         _require_no_source(self.of, "data.of")
-        if not isinstance(self.of.environment, SingleTurnEnvironment):
-            raise Invalid(
+        if not isinstance(self.of.environment, environments.SingleTurnEnvironment):
+            raise problem.Invalid(
                 "the task of the answers has an environment of its own, and nobody plays it",
                 remedy="move it to data.environment",
             )
@@ -255,7 +255,7 @@ class MixtureData(_Data):
         names = Counter(part.name for part in self.of if part.name is not None)
         for name, times in names.items():
             if times > 1:
-                raise Invalid(f"{times} sources have the name {name!r}", remedy="give each its own")
+                raise problem.Invalid(f"{times} sources have the name {name!r}", remedy="give each its own")
         return self
 
 
@@ -263,7 +263,7 @@ def _require_no_source(data: TaskData, key: str) -> None:
     """Errors: Invalid where a section that is no source of a mixture has a key of such a source."""
     for name in OF_A_SOURCE:
         if name in data.model_fields_set:
-            raise Invalid(
+            raise problem.Invalid(
                 f"has `{name}`, and only the sources of a mixture have one",
                 remedy=f"leave {key}.{name} out, or make it a source of data of the kind `mixture`",
             )

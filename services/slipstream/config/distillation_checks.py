@@ -6,15 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from slipstream.algorithms.spec.distillation import TOP_K
+from slipstream.config import top_logprobs_checks
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
-from slipstream.config.top_logprobs_checks import (
-    LARGEST_MESSAGE_MIB,
-    MIB,
-    TOP_BYTES,
-    beyond_vocabulary,
-    largest_group,
-)
 
 LOGPROB_BYTES: Final = 4
 """Bytes of a token's own logprob in an answer, and of its id in a question."""
@@ -89,7 +83,7 @@ def _vocabulary(config: RunConfig) -> Iterator[Problem]:
 def beyond_teaching(top_k: int, tokens: int, *, whose: str) -> Problem:
     """Return the problem of a top_k above the vocabulary of the model or the teacher."""
     key = "algorithm.distillation.top_k"
-    return beyond_vocabulary(top_k, tokens, key=key, default=TOP_K, whose=whose)
+    return top_logprobs_checks.beyond_vocabulary(top_k, tokens, key=key, default=TOP_K, whose=whose)
 
 
 def answer_bytes(config: RunConfig) -> int:
@@ -99,13 +93,15 @@ def answer_bytes(config: RunConfig) -> int:
     distillation = config.algorithm.resolved_distillation()
     if distillation is None:
         return 0
-    each = LOGPROB_BYTES + TOP_BYTES * distillation.resolved_top_k
-    return largest_group(config) * (_longest(config) * each + COMPLETION_BYTES)
+    each = LOGPROB_BYTES + top_logprobs_checks.TOP_BYTES * distillation.resolved_top_k
+    return top_logprobs_checks.largest_group(config) * (_longest(config) * each + COMPLETION_BYTES)
 
 
 def question_bytes(config: RunConfig) -> int:
     """Return the most bytes of a question to the teacher about a group."""
-    completions = largest_group(config) * (_longest(config) * LOGPROB_BYTES + COMPLETION_BYTES)
+    completions = top_logprobs_checks.largest_group(config) * (
+        _longest(config) * LOGPROB_BYTES + COMPLETION_BYTES
+    )
     return completions + LOGPROB_BYTES * config.learner.max_tokens_per_row
 
 
@@ -118,11 +114,15 @@ def _message(config: RunConfig) -> Iterator[Problem]:
     distillation, limit = config.algorithm.resolved_distillation(), config.rpc.max_message_mib
     if distillation is None:
         return
-    needed = -(-max(answer_bytes(config), question_bytes(config)) // MIB)
+    needed = -(-max(answer_bytes(config), question_bytes(config)) // top_logprobs_checks.MIB)
     if needed <= limit:
         return
     top_k = distillation.resolved_top_k
-    raised = f", or raise rpc.max_message_mib to {needed}" if needed <= LARGEST_MESSAGE_MIB else ""
+    raised = (
+        f", or raise rpc.max_message_mib to {needed}"
+        if needed <= top_logprobs_checks.LARGEST_MESSAGE_MIB
+        else ""
+    )
     yield Problem(
         key="algorithm.distillation" + (".top_k" if top_k else ""),
         reason=(f"is {top_k}: " if top_k else "") + f"a group takes up to {needed:,} MiB between the learner "
@@ -132,7 +132,7 @@ def _message(config: RunConfig) -> Iterator[Problem]:
     )
 
 
-DISTILLATION_CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
+CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _teacher,
     _filtered,
     _rewards_for_nothing,

@@ -113,7 +113,7 @@ def _nodes(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-ENGINE_CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
+CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _nodes,
     _batches,
     _split_cache,

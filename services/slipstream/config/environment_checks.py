@@ -4,20 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from slipstream.algorithms.resolve import nearest_name
-from slipstream.config.data import SeedsData, parts
-from slipstream.config.environments import SingleTurnEnvironment
+from slipstream.config import data, environments, rewards, schema, stages
 from slipstream.config.problem import Problem
-from slipstream.config.rewards import EnvironmentRewardConfig, ProcessRewardConfig
-from slipstream.config.schema import RunConfig
 from slipstream.config.sources import Source, sources
-from slipstream.config.stages import StepLabelsStage
 
 
-def _rewards(source: Source, config: RunConfig) -> Iterator[Problem]:
+def _rewards(source: Source, config: schema.RunConfig) -> Iterator[Problem]:
     """Check that the environment gives the values of the rewards of the kind `environment`."""
     names, key = source.environment.reward_names, source.environment_key
     for position, reward in enumerate(config.rewards):
-        if not isinstance(reward, EnvironmentRewardConfig) or reward not in source.rewards:
+        if not isinstance(reward, rewards.EnvironmentRewardConfig) or reward not in source.rewards:
             continue
         if not source.environment.has_turns:
             alone = source.key == "data"
@@ -32,7 +28,9 @@ def _rewards(source: Source, config: RunConfig) -> Iterator[Problem]:
             yield _not_given(source, reward, names, f"rewards.{position}")
 
 
-def _not_given(source: Source, reward: EnvironmentRewardConfig, names: Sequence[str], key: str) -> Problem:
+def _not_given(
+    source: Source, reward: rewards.EnvironmentRewardConfig, names: Sequence[str], key: str
+) -> Problem:
     """Return the problem of a reward whose value the environment of a source does not give."""
     name = reward.name
     near = nearest_name(name, names)
@@ -51,9 +49,9 @@ def _of(source: Source) -> str:
     return "" if source.key == "data" else f" (source {source.name})"
 
 
-def _turns(source: Source, config: RunConfig) -> Iterator[Problem]:
+def _turns(source: Source, config: schema.RunConfig) -> Iterator[Problem]:
     environment, budget = source.environment, config.rollout.max_new_tokens
-    if isinstance(environment, SingleTurnEnvironment):
+    if isinstance(environment, environments.SingleTurnEnvironment):
         return
     if (environment.turn_tokens or 0) > budget:
         yield Problem(
@@ -64,7 +62,7 @@ def _turns(source: Source, config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _plain_answers(source: Source, config: RunConfig) -> Iterator[Problem]:
+def _plain_answers(source: Source, config: schema.RunConfig) -> Iterator[Problem]:
     """Check settings that need the text of an answer to be the text of its tokens."""
     if not source.environment.has_turns:
         return
@@ -77,7 +75,7 @@ def _plain_answers(source: Source, config: RunConfig) -> Iterator[Problem]:
                 remedy="set it to `plain`",
             )
     yield from _rewards_by_step(source, config)
-    if any(isinstance(stage, StepLabelsStage) for stage in config.stages):
+    if any(isinstance(stage, stages.StepLabelsStage) for stage in config.stages):
         yield Problem(
             key=key,
             reason=f"is `{kind}`, and a stage `step_labels` continues answers without their environment",
@@ -85,21 +83,21 @@ def _plain_answers(source: Source, config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _rewards_by_step(source: Source, config: RunConfig) -> Iterator[Problem]:
+def _rewards_by_step(source: Source, config: schema.RunConfig) -> Iterator[Problem]:
     """Check that the rewards by step are those of the environment: its answer is no text of tokens."""
     if config.algorithm.supervision == "outcome":
         return
     where = f"{source.environment_key}{_of(source)}"
     weighted = [reward for reward in source.rewards if reward.weight]
     for reward in weighted:
-        if isinstance(reward, ProcessRewardConfig):
+        if isinstance(reward, rewards.ProcessRewardConfig):
             yield Problem(
                 key=f"rewards.{config.rewards.index(reward)}.kind",
                 reason=f"is `process_reward`, and {where} is not `single_turn`: the steps of an answer that "
                 "the environment sets are no tokens of the completion",
                 remedy="take a reward of the kind environment, given by episode.reward(name, value)",
             )
-    if not any(isinstance(reward, EnvironmentRewardConfig) for reward in weighted):
+    if not any(isinstance(reward, rewards.EnvironmentRewardConfig) for reward in weighted):
         yield Problem(
             key="algorithm.supervision",
             reason=f"is `process`, and {where} is not `single_turn`: only a reward of the kind `environment` "
@@ -108,8 +106,10 @@ def _rewards_by_step(source: Source, config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _imitation(config: RunConfig) -> Iterator[Problem]:
-    if config.warmup is not None and any(isinstance(part, SeedsData) for part in parts(config.data)):
+def _imitation(config: schema.RunConfig) -> Iterator[Problem]:
+    if config.warmup is not None and any(
+        isinstance(part, data.SeedsData) for part in data.parts(config.data)
+    ):
         yield Problem(
             key="warmup",
             reason="imitates demonstrations, and data of the kind `seeds` has none",
@@ -117,7 +117,7 @@ def _imitation(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _of_each_source(config: RunConfig) -> Iterator[Problem]:
+def _of_each_source(config: schema.RunConfig) -> Iterator[Problem]:
     problems = [
         problem
         for source in sources(config)
@@ -127,7 +127,7 @@ def _of_each_source(config: RunConfig) -> Iterator[Problem]:
     yield from dict.fromkeys(problems)  # sources may share the environment of the mixture
 
 
-ENVIRONMENT_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+CHECKS: Final[tuple[Callable[[schema.RunConfig], Iterator[Problem]], ...]] = (
     _of_each_source,
     _imitation,
 )

@@ -4,11 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from slipstream.config import mcp, openenv, problem, verifiers
 from slipstream.config.environment_kind import EnvironmentKind
-from slipstream.config.mcp import McpTools
-from slipstream.config.openenv import OpenEnvEnvironment
-from slipstream.config.problem import Invalid
-from slipstream.config.verifiers import VerifiersEnvironment
 
 FILE_PREFIX = "file:"
 """Start of a source of the answer that is a file of the program."""
@@ -73,7 +70,7 @@ class PythonTool(_Strict):
     """Address space of a program in MiB, with the 40 MiB of the interpreter."""
 
 
-ToolConfig = Annotated[FunctionTool | PythonTool | McpTools, Field(discriminator="kind")]
+ToolConfig = Annotated[FunctionTool | PythonTool | mcp.McpTools, Field(discriminator="kind")]
 
 
 class ChatToolsEnvironment(EnvironmentKind):
@@ -165,7 +162,7 @@ class ProgramEnvironment(EnvironmentKind):
     def inside_the_folder(cls, files: tuple[str, ...]) -> tuple[str, ...]:
         for name in files:
             if not name or "/" in name or "\0" in name or name in {".", ".."}:
-                raise Invalid(
+                raise problem.Invalid(
                     f"{name!r} is no name of a file in the program's folder",
                     remedy="give the name without a path",
                 )
@@ -177,8 +174,8 @@ EnvironmentConfig = Annotated[
     | CustomEnvironment
     | ChatToolsEnvironment
     | ProgramEnvironment
-    | OpenEnvEnvironment
-    | VerifiersEnvironment,
+    | openenv.OpenEnvEnvironment
+    | verifiers.VerifiersEnvironment,
     Field(discriminator="kind"),
 ]
 

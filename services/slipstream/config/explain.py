@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from slipstream.algorithms.resolve import nearest_name
 from slipstream.algorithms.spec.invalid import InvalidPart
+from slipstream.config import rewards, unknown_keys
 from slipstream.config.problem import Invalid, Problem
-from slipstream.config.rewards import RewardSection
 from slipstream.config.schema_keys import Place, fields_of, is_optional, kind_of, place_of
-from slipstream.config.unknown_keys import UNKNOWN, ordered_keys, unknown_key
 
 UNKNOWN_ERRORS: Final = ("extra_forbidden", "unexpected_keyword_argument")
 KIND_ERRORS: Final = ("union_tag_not_found", "union_tag_invalid")
@@ -89,7 +88,7 @@ def _one_for_each_key(problems: Sequence[Problem]) -> list[Problem]:
 def _problems(fault: _Fault, tree: Mapping[str, Any], meant: str) -> list[Problem]:
     error, place = fault.error, fault.place
     if fault.kind in UNKNOWN_ERRORS:
-        return unknown_key(error["loc"], tree, meant=meant)
+        return unknown_keys.unknown_key(error["loc"], tree, meant=meant)
     if fault.kind == "value_error":
         return [_refused(place, error["ctx"]["error"])]
     if fault.kind in KIND_ERRORS:
@@ -101,7 +100,7 @@ def _refused(place: Place, error: Exception) -> Problem:
     """Return the problem that a validator of the schema raised."""
     if isinstance(error, Invalid):
         return Problem(key=error.key or place.key, reason=error.reason, remedy=error.remedy)
-    if isinstance(error, InvalidPart) and error.part in ordered_keys(place):
+    if isinstance(error, InvalidPart) and error.part in unknown_keys.ordered_keys(place):
         return Problem(key=f"{place.key}.{error.part}", reason=error.reason, remedy=error.remedy)
     return Problem(key=place.key, reason=str(error))
 
@@ -128,7 +127,7 @@ def _missing_kind(place: Place, section: Mapping[Any, Any]) -> Problem:
         misspelled = nearest_name(key, others)
         if misspelled:
             remedy = f"did you mean `{key}`? It is one of {', '.join(_kinds(place))}"
-            return Problem(key=f"{place.key}.{misspelled}", reason=UNKNOWN, remedy=remedy)
+            return Problem(key=f"{place.key}.{misspelled}", reason=unknown_keys.UNKNOWN, remedy=remedy)
     return Problem(key=place.key, reason="needs `kind` to say which one it is", remedy=_set_kind(place))
 
 
@@ -142,7 +141,7 @@ def _kinds(place: Place) -> list[str]:
 
 
 def _are_rewards(place: Place) -> bool:
-    return all(issubclass(section, RewardSection) for section in place.sections)
+    return all(issubclass(section, rewards.RewardSection) for section in place.sections)
 
 
 def _wrong_value(place: Place, error: Mapping[str, Any]) -> Problem:
@@ -164,7 +163,7 @@ def _wrong_value(place: Place, error: Mapping[str, Any]) -> Problem:
 
 
 def _some_keys(place: Place) -> str:
-    keys = ordered_keys(place)
+    keys = unknown_keys.ordered_keys(place)
     more = ", …" if len(keys) > MOST_KEYS else ""
     return f", with keys {', '.join(keys[:MOST_KEYS])}{more}" if keys else " of keys"
 

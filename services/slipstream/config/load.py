@@ -131,8 +131,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not UTF-8 text: {error}") from error
     except DuplicateKey as error:
         raise ConfigError(f"{path}: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError for a date or a number that cannot be
         raise ConfigError(f"{path}: is not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: its lists and sections are nested too deeply to be read") from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):

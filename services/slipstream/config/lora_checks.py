@@ -42,7 +42,7 @@ def _averaged_reference(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-LORA_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
     _served_rank,
     _rounded_away,
     _averaged_reference,

@@ -10,17 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from slipstream.algorithms.spec import (
-    Cispo,
-    GeometricRejection,
-    Gspo,
-    GspoToken,
-    IcePop,
-    Mis,
-    Opsm,
-    OutlierTokens,
-    RolloutIs,
-)
+from slipstream.algorithms import spec
 from slipstream.algorithms.spec.correction import Level
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
@@ -124,7 +114,7 @@ def _left_by_rounding(config: RunConfig) -> Iterator[Problem]:
 
 def _left_by_age(config: RunConfig) -> Iterator[Problem]:
     objective, oldest = config.algorithm.resolved_objective(), config.staleness.max_staleness
-    if not isinstance(objective, Gspo | GspoToken) or objective.anchor != "rollout" or not oldest:
+    if not isinstance(objective, spec.Gspo | spec.GspoToken) or objective.anchor != "rollout" or not oldest:
         return
     clips = [clip for clip in (objective.clip_low, objective.clip_high) if clip is not None]
     if not any(clip <= NARROW_CLIP for clip in clips):
@@ -146,7 +136,7 @@ def _objective(config: RunConfig) -> Iterator[Band]:
     objective = config.algorithm.resolved_objective()
     if objective.anchor != "rollout":
         return
-    if isinstance(objective, Cispo) and objective.mask != (0.0, math.inf):
+    if isinstance(objective, spec.Cispo) and objective.mask != (0.0, math.inf):
         low, high = objective.mask
         yield Band(
             name="the mask of cispo",
@@ -161,8 +151,8 @@ def _objective(config: RunConfig) -> Iterator[Band]:
     if not objective.drops_outside_band:
         return
     low, high = objective.band
-    sequence = isinstance(objective, Gspo | GspoToken)
-    by_sign = not isinstance(objective, RolloutIs)
+    sequence = isinstance(objective, spec.Gspo | spec.GspoToken)
+    by_sign = not isinstance(objective, spec.RolloutIs)
     widen = "set model.dtype to float32, widen the band, or set the anchor to batch with a correction"
     yield Band(
         name=objective.kind,
@@ -178,7 +168,7 @@ def _objective(config: RunConfig) -> Iterator[Band]:
 
 def _corrections(config: RunConfig) -> Iterator[Band]:
     for part in config.algorithm.resolved_corrections():
-        if isinstance(part, Opsm):
+        if isinstance(part, spec.Opsm):
             yield Band(
                 name=part.kind,
                 key="algorithm.correction.delta",
@@ -188,7 +178,7 @@ def _corrections(config: RunConfig) -> Iterator[Band]:
                 low_drops=(False, True),
                 remedy="set model.dtype to float32, or raise delta",
             )
-        elif isinstance(part, OutlierTokens):
+        elif isinstance(part, spec.OutlierTokens):
             yield Band(
                 name=part.kind,
                 key="algorithm.correction",
@@ -197,8 +187,12 @@ def _corrections(config: RunConfig) -> Iterator[Band]:
                 level="outlier",
                 remedy="set model.dtype to float32, or widen the band: its default is [1e-4, 100]",
             )
-        elif isinstance(part, Mis | IcePop | GeometricRejection):
-            wider = " (mixtures of experts take [0.99, 1.01])" if isinstance(part, GeometricRejection) else ""
+        elif isinstance(part, spec.Mis | spec.IcePop | spec.GeometricRejection):
+            wider = (
+                " (mixtures of experts take [0.99, 1.01])"
+                if isinstance(part, spec.GeometricRejection)
+                else ""
+            )
             yield Band(
                 name=part.kind,
                 key="algorithm.correction",
@@ -209,8 +203,8 @@ def _corrections(config: RunConfig) -> Iterator[Band]:
             )
 
 
-def _level(correction: Mis | IcePop | GeometricRejection) -> Level:
+def _level(correction: spec.Mis | spec.IcePop | spec.GeometricRejection) -> Level:
     """Return whether the correction bounds the ratio of a token or of a sequence."""
-    if isinstance(correction, Mis):
+    if isinstance(correction, spec.Mis):
         return correction.level
-    return "token" if isinstance(correction, IcePop) else "geometric"
+    return "token" if isinstance(correction, spec.IcePop) else "geometric"

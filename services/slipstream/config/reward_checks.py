@@ -126,4 +126,4 @@ def _anchored(config: RunConfig, reward: SelfJudgeConfig, key: str) -> Iterator[
             )
 
 
-REWARD_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (_rewards, _of_each)
+CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (_rewards, _of_each)

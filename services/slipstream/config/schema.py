@@ -6,23 +6,16 @@ from typing import TypeVar
 from pydantic import BaseModel, Field, model_validator
 
 from slipstream.algorithms.spec import Gae
+from slipstream.config import critic, paths, problem
 from slipstream.config.algorithm import AlgorithmConfig
-from slipstream.config.critic import CriticConfig
 from slipstream.config.data import AdditionData, DataConfig
 from slipstream.config.lora import SERVED
-from slipstream.config.paths import HomePath
-from slipstream.config.problem import Invalid
 from slipstream.config.rewards import ExactMatchConfig, RewardConfig
-from slipstream.config.sections.actor import ActorConfig
+from slipstream.config.sections import pods, run, services
 from slipstream.config.sections.learner import LearnerConfig
 from slipstream.config.sections.model import ModelConfig, TinyModel, WarmupConfig
-from slipstream.config.sections.replay import ReplayConfig
 from slipstream.config.sections.rollout import RolloutConfig
-from slipstream.config.sections.run import EvaluationConfig, StalenessConfig
 from slipstream.config.sections.section import Section
-from slipstream.config.sections.services import ConsoleConfig, RpcConfig, TelemetryConfig, WeightsConfig
-from slipstream.config.sections.teacher import TeacherConfig
-from slipstream.config.sections.verifier import VerifierConfig
 from slipstream.config.stages import StagesConfig
 
 SomeSection = TypeVar("SomeSection", bound=BaseModel)
@@ -35,9 +28,9 @@ class RunFile(Section):
     """Name of the run, in the name of its directory and in its keys in Redis."""
     seed: int = 0
     """Seed of the order of the data, of the initial weights of a tiny model, and of the learner."""
-    runs_dir: HomePath = Path("runs")
+    runs_dir: paths.HomePath = Path("runs")
     """Folder in which `slipstream run` makes the directory of each run."""
-    run_dir: HomePath | None = None
+    run_dir: paths.HomePath | None = None
     """Directory of this run; null: `slipstream run` makes one in runs_dir."""
     model: ModelConfig = ModelConfig(tiny=TinyModel())
     """The policy: the model that is trained."""
@@ -49,29 +42,29 @@ class RunFile(Section):
     """The rewards of an answer; the advantage is computed from their weighted sum."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
     """The loss: a preset, and parts that replace those of the preset."""
-    staleness: StalenessConfig = StalenessConfig()
+    staleness: run.StalenessConfig = run.StalenessConfig()
     """How old the data of a training step may be."""
     rollout: RolloutConfig = RolloutConfig()
     """The inference servers, and how a prompt is sampled."""
-    actor: ActorConfig = ActorConfig()
+    actor: pods.ActorConfig = pods.ActorConfig()
     """The processes that lease prompts and run their environments."""
-    replay: ReplayConfig = ReplayConfig()
+    replay: pods.ReplayConfig = pods.ReplayConfig()
     """The replay service, which leases prompts and stores scored groups."""
-    verifier: VerifierConfig = VerifierConfig()
+    verifier: pods.VerifierConfig = pods.VerifierConfig()
     """The verifier service, which computes rewards."""
-    teacher: TeacherConfig = TeacherConfig()
+    teacher: pods.TeacherConfig = pods.TeacherConfig()
     """The model that `algorithm.distillation` learns from."""
     learner: LearnerConfig = LearnerConfig()
     """The optimizer, its batches, and the resources of the learner."""
-    weights: WeightsConfig = WeightsConfig()
+    weights: services.WeightsConfig = services.WeightsConfig()
     """The broadcast of weights from the learner to the rollouts."""
-    evaluation: EvaluationConfig = EvaluationConfig()
+    evaluation: run.EvaluationConfig = run.EvaluationConfig()
     """How the accuracy on held-out prompts is measured."""
-    telemetry: TelemetryConfig = TelemetryConfig()
+    telemetry: services.TelemetryConfig = services.TelemetryConfig()
     """Prometheus metrics and logs."""
-    console: ConsoleConfig = ConsoleConfig()
+    console: services.ConsoleConfig = services.ConsoleConfig()
     """The web console beside the run."""
-    rpc: RpcConfig = RpcConfig()
+    rpc: services.RpcConfig = services.RpcConfig()
     """The gRPC connections between all services."""
     stages: StagesConfig = ()
     """Stages that the run executes one after the other; an empty list is reinforcement learning alone."""
@@ -85,7 +78,7 @@ class RunConfig(RunFile):
         """Errors: Invalid for a configuration that `resolve` would change."""
         resolved = resolve(self)
         if (resolved.rollout, resolved.learner) != (self.rollout, self.learner):
-            raise Invalid(
+            raise problem.Invalid(
                 "RunConfig lacks values that follow from its keys", remedy="make it by parse_config"
             )
         return self
@@ -107,7 +100,7 @@ def resolve(file: RunFile) -> RunConfig:
         lora = _with_default(learner.lora, "serve", SERVED[file.model.dtype])
         learner = _replaced(learner, "lora", lora)
     if isinstance(algorithm.resolved_advantage(), Gae) and learner.critic is None:
-        learner = _replaced(learner, "critic", CriticConfig())
+        learner = _replaced(learner, "critic", critic.CriticConfig())
     values = {**dict(file), "rollout": rollout, "learner": learner}
     return RunConfig.model_construct(_fields_set=set(file.model_fields_set), **values)
 
@@ -115,7 +108,7 @@ def resolve(file: RunFile) -> RunConfig:
 def _require_equal(key: str, section: Section, field: str, wanted: int | None) -> None:
     value = getattr(section, field)
     if wanted is not None and field in section.model_fields_set and value != wanted:
-        raise Invalid(
+        raise problem.Invalid(
             f"is {value}, and algorithm.telescope says {wanted}", remedy="keep one of the two", key=key
         )
 

@@ -91,7 +91,7 @@ def _length_punished_twice(config: RunConfig) -> Iterator[Problem]:
             )
 
 
-SHAPING_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
     _adaptive_group,
     _dynamic_sampling,
     _pass_rates,

@@ -4,21 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from slipstream.algorithms.resolve import nearest_name
-from slipstream.config.data import MixtureData, source_names
+from slipstream.config import data, rewards, schema, stages
 from slipstream.config.problem import Problem
-from slipstream.config.rewards import RewardConfig
-from slipstream.config.schema import RunConfig
 from slipstream.config.sources import Source, sources
-from slipstream.config.stages import SampledStage
 
 
-def _conditions(config: RunConfig) -> Iterator[Problem]:
+def _conditions(config: schema.RunConfig) -> Iterator[Problem]:
     """Check that the condition of a reward names sources of the run."""
     for position, reward in enumerate(config.rewards):
         if reward.when is None:
             continue
         key = f"rewards.{position}.when"
-        if not isinstance(config.data, MixtureData):
+        if not isinstance(config.data, data.MixtureData):
             yield Problem(
                 key=key,
                 reason="names sources, and data is no mixture: the reward applies to every prompt",
@@ -26,13 +23,13 @@ def _conditions(config: RunConfig) -> Iterator[Problem]:
             )
             continue
         for name in _unknown_sources(config, reward):
-            yield _unknown_source(name, key, source_names(config.data))
+            yield _unknown_source(name, key, data.source_names(config.data))
 
 
-def _unknown_sources(config: RunConfig, reward: RewardConfig) -> list[str]:
+def _unknown_sources(config: schema.RunConfig, reward: rewards.RewardConfig) -> list[str]:
     """Return the names in the condition of a reward that no source has."""
     names = reward.when.source if reward.when else ()
-    return [name for name in names if name not in source_names(config.data)]
+    return [name for name in names if name not in data.source_names(config.data)]
 
 
 def _unknown_source(name: str, key: str, names: Sequence[str]) -> Problem:
@@ -45,8 +42,8 @@ def _unknown_source(name: str, key: str, names: Sequence[str]) -> Problem:
     )
 
 
-def _each_source(config: RunConfig) -> Iterator[Problem]:
-    if not isinstance(config.data, MixtureData):
+def _each_source(config: schema.RunConfig) -> Iterator[Problem]:
+    if not isinstance(config.data, data.MixtureData):
         return
     if any(_unknown_sources(config, reward) for reward in config.rewards):
         return  # a source may have no reward only because `when` misspells its name
@@ -62,7 +59,7 @@ def _each_source(config: RunConfig) -> Iterator[Problem]:
             yield from _accuracy(source, config)
 
 
-def _accuracy(source: Source, config: RunConfig) -> Iterator[Problem]:
+def _accuracy(source: Source, config: schema.RunConfig) -> Iterator[Problem]:
     """Check that the accuracy of a source is the mean of a reward that applies to it."""
     own = source.data.evaluation_reward
     key, names = f"{source.key}.evaluation_reward", [reward.name for reward in source.rewards]
@@ -83,11 +80,11 @@ def _accuracy(source: Source, config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _samples_first(config: RunConfig) -> bool:
-    return any(isinstance(stage, SampledStage) for stage in config.stages)
+def _samples_first(config: schema.RunConfig) -> bool:
+    return any(isinstance(stage, stages.SampledStage) for stage in config.stages)
 
 
-def _unused_environment(config: RunConfig) -> Iterator[Problem]:
+def _unused_environment(config: schema.RunConfig) -> Iterator[Problem]:
     named = "environment" in config.data.model_fields_set
     used = any(source.environment_key == "data.environment" for source in sources(config))
     if named and not used:
@@ -98,7 +95,7 @@ def _unused_environment(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-SOURCE_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+CHECKS: Final[tuple[Callable[[schema.RunConfig], Iterator[Problem]], ...]] = (
     _conditions,
     _each_source,
     _unused_environment,

@@ -64,4 +64,4 @@ def beyond_vocabulary(
     )
 
 
-TOP_LOGPROBS_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (_message, _vocabulary)
+CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (_message, _vocabulary)

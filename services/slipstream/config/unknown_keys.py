@@ -8,12 +8,9 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from slipstream.algorithms.misplaced import why_misplaced
-from slipstream.algorithms.resolve import nearest_name
-from slipstream.config.foreign_keys import foreign_key
-from slipstream.config.problem import Problem
+from slipstream.algorithms import misplaced, resolve
+from slipstream.config import foreign_keys, problem, vllm_refused
 from slipstream.config.schema_keys import Place, fields_of, kind_of, paths, place_of, without_kinds
-from slipstream.config.vllm_refused import REFUSED
 
 OWN_SECTION_ADVANTAGE: Final = 0.15
 """A key of another section is suggested only if it is so much more alike than one of the same section."""
@@ -27,18 +24,22 @@ MOST_LISTED: Final = 24
 UNKNOWN: Final = "unknown key"
 
 
-def unknown_key(location: Sequence[str | int], tree: object, *, meant: str) -> list[Problem]:
+def unknown_key(location: Sequence[str | int], tree: object, *, meant: str) -> list[problem.Problem]:
     """Return a problem for an unknown key, or for each key of another framework below it.
 
     `meant`: a key that the section requires and lacks, and that is spelt like the unknown one; or empty.
     """
     place = place_of(location, tree)
     *section, name = place.parts
-    if section[-2:] == ["rollout", "vllm"] and name in REFUSED:
-        return [Problem(key=place.key, reason=f"is not passed to vLLM, because {REFUSED[name]}")]
-    our_key = foreign_key(without_kinds(location))
+    if section[-2:] == ["rollout", "vllm"] and name in vllm_refused.REFUSED:
+        return [
+            problem.Problem(
+                key=place.key, reason=f"is not passed to vLLM, because {vllm_refused.REFUSED[name]}"
+            )
+        ]
+    our_key = foreign_keys.foreign_key(without_kinds(location))
     if our_key:
-        return [Problem(key=place.key, reason=UNKNOWN, remedy=our_key)]
+        return [problem.Problem(key=place.key, reason=UNKNOWN, remedy=our_key)]
     below = [] if section else list(_foreign_below([name], place.value))
     return below or [_misspelled(location, place.key, tree, meant)]
 
@@ -49,33 +50,33 @@ def ordered_keys(place: Place) -> list[str]:
     return sorted(keys, key=lambda key: (key != "kind", key))
 
 
-def _foreign_below(path: list[str], value: object) -> Iterator[Problem]:
+def _foreign_below(path: list[str], value: object) -> Iterator[problem.Problem]:
     """Yield a problem for each key of another framework in a section that we do not have."""
     if not isinstance(value, Mapping):
         return
     for key, below in value.items():
         longer = [*path, str(key)]
-        our_key = foreign_key(longer)
+        our_key = foreign_keys.foreign_key(longer)
         if our_key:
-            yield Problem(key=".".join(longer), reason=UNKNOWN, remedy=our_key)
+            yield problem.Problem(key=".".join(longer), reason=UNKNOWN, remedy=our_key)
         else:
             yield from _foreign_below(longer, below)
 
 
-def _misspelled(location: Sequence[str | int], key: str, tree: object, meant: str) -> Problem:
+def _misspelled(location: Sequence[str | int], key: str, tree: object, meant: str) -> problem.Problem:
     """Return the problem of an unknown key, with the keys that were probably meant."""
     name = str(location[-1])
     if list(location[:2]) == ["algorithm", "objective"] and len(location) == 4:
-        reason = why_misplaced(str(location[2]), name)
+        reason = misplaced.why_misplaced(str(location[2]), name)
         if reason:
-            return Problem(key=key, reason=f"{UNKNOWN}: {reason}")
+            return problem.Problem(key=key, reason=f"{UNKNOWN}: {reason}")
     remedy = f"did you mean `{meant}`?" if meant else _suggestion(place_of(location[:-1], tree), name)
-    return Problem(key=key, reason=UNKNOWN, remedy=remedy)
+    return problem.Problem(key=key, reason=UNKNOWN, remedy=remedy)
 
 
 def _suggestion(section: Place, name: str) -> str:
     keys = ordered_keys(section)
-    near, owners = nearest_name(name, keys), _kinds_with(section, name)
+    near, owners = resolve.nearest_name(name, keys), _kinds_with(section, name)
     if owners:
         has = f"only the kind {owners[0]} has it" if len(owners) == 1 else f"it is for {_some(owners)}"
         return f"{has}; {_listed(section, keys)}"
@@ -84,7 +85,7 @@ def _suggestion(section: Place, name: str) -> str:
         same_section = [near] if _likeness(name, near) >= CLOSE else []
         places = " or ".join(f"`{path}`" for path in [*same_section, *elsewhere][:MOST_PLACES])
         return f"did you mean {places}?"
-    far = nearest_name(name, paths())
+    far = resolve.nearest_name(name, paths())
     if far and _likeness(name, far) > max(LEAST_LIKENESS, _likeness(name, near)) + OWN_SECTION_ADVANTAGE:
         return f"did you mean `{paths()[far][0]}`?"
     return f"did you mean `{near}`?" if near else _listed(section, keys)

@@ -2,10 +2,13 @@
 
     python -m slipstream.console RUN_DIR [--host HOST] [--port PORT] [--host-name NAME ...]
                                          [--token-file FILE] [--ready-file FILE] [--parent PID]
-                                         [--config FILE ...] [--read-only]
+                                         [--config FILE ...] [--read-only] [--release NAME]
+                                         [--objective MODULE:FUNCTION ...]
 
 With --config the console is a pod of a release: the files have the addresses of replay and learner and the
 pod's own certificate, and RUN_DIR is the directory of the release's run, which need not exist yet.
+With --release visitors may scale the rollouts of that Helm release, by the service account of the pod.
+The loss lab of the page calls the functions of --objective, and no others but that of the run itself.
 
 Exit status: 0 after SIGTERM or SIGINT; 2 for a wrong directory, option or configuration.
 """
@@ -20,11 +23,13 @@ from pathlib import Path
 
 import uvicorn
 
+from slipstream.algorithms.spec import CustomObjective
 from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
 from slipstream.config.addresses import is_loopback
 from slipstream.console.access import Access, Guard
 from slipstream.console.app import make_app
 from slipstream.console.catalogue import Catalogue, NoRun, expect_run, open_catalogue
+from slipstream.console.scaling import Pools
 from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.rpc.ready_file import ReadyFile
 from slipstream.rpc.security.startup import check_certificate
@@ -54,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         pod = _pod_config(arguments.config)
         catalogue = _catalogue(arguments.run_dir, pod)
+        for objective in arguments.objective:
+            CustomObjective(function=objective)  # its name has the right form
         access = _access(arguments)
         listening = listen(arguments.host, arguments.port)
     except (ConfigError, NoRun, ValueError, OSError) as error:
@@ -61,7 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE_ERROR
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    app = make_app(catalogue, pod=pod, config=arguments.config, read_only=arguments.read_only)
+    pools = None if arguments.release is None else Pools(release=arguments.release)
+    app = make_app(
+        catalogue,
+        pod=pod,
+        config=arguments.config,
+        read_only=arguments.read_only,
+        pools=pools,
+        objectives=arguments.objective,
+    )
     settings = uvicorn.Config(
         Guard(app, access),
         http=protocol(
@@ -93,6 +108,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--parent", type=int)
     parser.add_argument("--config", action="append", default=[], type=Path)
     parser.add_argument("--read-only", action="store_true")
+    parser.add_argument("--release")
+    parser.add_argument("--objective", action="append", default=[])
     return parser.parse_args(argv)
 
 
@@ -123,7 +140,7 @@ def _access(arguments: argparse.Namespace) -> Access:
     if token is not None and not TOKEN.fullmatch(token):
         raise ValueError(
             f"{arguments.token_file}: a token has only letters, digits and the characters "
-            "-._~+/=, because browsers keep it in a cookie"
+            "-._~+/=, because programs send it in a header"
         )
     return Access(token=token, hosts=frozenset(arguments.host_name))
 

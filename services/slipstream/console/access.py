@@ -8,6 +8,7 @@ rebinding), which the check of the Host refuses, or send requests in the name of
 Origin and of the custom header refuse.
 """
 
+import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from slipstream.config.addresses import is_loopback
 from slipstream.verifier.http.access import App, Message, Receive, Send, once
 
 COOKIE: Final = "slipstream_console"
+"""Begins the name of the cookie; the port follows, because a host has the same cookies at all ports."""
 HEADER: Final = b"x-slipstream"
 """Header that every POST has. A browser sends it to another origin only after asking that origin."""
 PROBES: Final = frozenset({"/startupz", "/livez", "/readyz"})
@@ -62,6 +64,15 @@ class Access:
     def opens(self, token: str) -> bool:
         """Return whether this is the token."""
         return self.token is None or secrets.compare_digest(token.encode(), self.token.encode())
+
+    @property
+    def cookie(self) -> str:
+        """The cookie of a visitor who has entered the token, which does not follow from the cookie."""
+        return hmac.new((self.token or "").encode(), COOKIE.encode(), "sha256").hexdigest()
+
+    def has_entered(self, cookie: str) -> bool:
+        """Return whether this is the cookie of a visitor who has entered the token."""
+        return self.token is None or secrets.compare_digest(cookie.encode(), self.cookie.encode())
 
 
 class Refused(Exception):
@@ -121,7 +132,7 @@ class Guard:
 
     def _has_token(self, headers: Mapping[bytes, bytes]) -> bool:
         bearer = headers.get(b"authorization", b"").decode("latin-1").removeprefix("Bearer ")
-        return self._access.opens(bearer) or self._access.opens(_cookie(headers))
+        return self._access.opens(bearer) or self._access.has_entered(_cookie(headers))
 
     async def _log_in(self, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
         form = parse_qs((await _body(receive)).decode("latin-1"))
@@ -131,7 +142,8 @@ class Guard:
             await _say(send, 401, LOGIN_PAGE.format(words=words).encode())
             return
         secure = "; Secure" if headers.get(b"x-forwarded-proto") == b"https" else ""
-        cookie = f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax; Max-Age={WEEK_SECONDS}{secure}"
+        named = f"{_cookie_name(headers)}={self._access.cookie}"
+        cookie = f"{named}; Path=/; HttpOnly; SameSite=Lax; Max-Age={WEEK_SECONDS}{secure}"
         await _say(send, 303, b"", headers=[(b"location", b"/"), (b"set-cookie", cookie.encode("latin-1"))])
 
 
@@ -147,7 +159,17 @@ def _cookie(headers: Mapping[bytes, bytes]) -> str:
         cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
     except CookieError:
         return ""
-    return cookies[COOKIE].value if COOKIE in cookies else ""
+    name = _cookie_name(headers)
+    return cookies[name].value if name in cookies else ""
+
+
+def _cookie_name(headers: Mapping[bytes, bytes]) -> str:
+    """Return the name of the cookie at the port at which the browser reaches the console."""
+    try:
+        port = urlsplit(f"//{headers.get(b'host', b'').decode('latin-1')}").port
+    except ValueError:
+        port = None
+    return COOKIE if port is None else f"{COOKIE}_{port}"
 
 
 async def _body(receive: Receive) -> bytes:

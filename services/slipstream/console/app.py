@@ -3,6 +3,7 @@
 Every endpoint takes `run`, the name of a run; without it, the run that the console was opened with.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,16 +16,27 @@ from urllib.parse import quote
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
 from slipstream import __version__
+from slipstream.algorithms.spec import CustomObjective
+from slipstream.cluster.errors import ClusterError, ClusterUsageError
 from slipstream.config import RunConfig
 from slipstream.console import control
 from slipstream.console.catalogue import METRICS, Catalogue, NoRun
-from slipstream.console.lab_jobs import LabBusy, LabFailed, LabJobs, stored_batch
+from slipstream.console.lab_jobs import (
+    Batch,
+    Choice,
+    LabBusy,
+    LabFailed,
+    LabJobs,
+    check_objectives,
+    stored_batch,
+)
+from slipstream.console.live import replay_stats
 from slipstream.console.metric_rows import MOST_POINTS, columns
 from slipstream.console.queries import (
     MOST_DOWNLOADED,
@@ -35,8 +47,8 @@ from slipstream.console.queries import (
     whole_number,
 )
 from slipstream.console.run_view import RunView
+from slipstream.console.scaling import Pools, ScaleOrder
 from slipstream.console.tokens import packed
-from slipstream.records import Admission
 from slipstream.records.json_values import finite
 from slipstream.rpc.control import ControlFailed
 from slipstream.samples.reader import NoSamples, SampleReader
@@ -54,6 +66,8 @@ PROBLEMS: Final[Mapping[type[Exception], int]] = {
     LabBusy: 429,
     control.NotPossible: 409,
     ControlFailed: 502,
+    ClusterUsageError: 409,
+    ClusterError: 502,
     ValueError: 422,
     OSError: 503,
 }
@@ -92,11 +106,15 @@ def make_app(
     pod: RunConfig | None = None,
     config: Sequence[Path] = (),
     read_only: bool = False,
+    pools: Pools | None = None,
+    objectives: Sequence[str] = (),
 ) -> FastAPI:
     """Return the application over a catalogue of runs.
 
     `pod`: in a release, the configuration of the console's own pod, and `config`: its files. `read_only`:
-    whether visitors may only look, which the application has as `state.read_only`.
+    whether visitors may only look, which the application has as `state.read_only`. `pools`: those of the
+    release, if visitors may scale them. `objectives`: functions, as `package.module:function`, that the loss
+    lab may call beside that of the run itself.
     """
     runs, jobs = Runs(catalogue, pod), LabJobs(config)
 
@@ -116,6 +134,7 @@ def make_app(
         default_response_class=Ascii,
     )
     app.state.read_only = read_only
+    app.state.scales = pools is not None and not read_only
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=1)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     for problem, status in PROBLEMS.items():
@@ -125,7 +144,8 @@ def make_app(
     _add_samples(app, runs)
     _add_timeline(app, runs)
     _add_control(app, runs)
-    _add_lab(app, runs, jobs)
+    _add_scaling(app, pools)
+    _add_lab(app, runs, jobs, tuple(objectives))
     return app
 
 
@@ -167,9 +187,10 @@ def _add_run(app: FastAPI, runs: Runs) -> None:
     async def run(run: str = "") -> Mapping[str, Any]:
         view = runs.view(run)
         live = await view.live()
-        admission = None if live is None else Admission(**live["admission"])
-        overview = await run_in_threadpool(view.overview, admission)
-        return {**overview, "read_only": app.state.read_only, "live": finite(live)}
+        replay = None if live is None else replay_stats(live)
+        overview = await run_in_threadpool(view.overview, replay)
+        may = {"read_only": app.state.read_only, "scales": app.state.scales and view.pod is not None}
+        return {**overview, **may, "live": finite(live)}
 
     @app.get("/api/series")
     def series(keys: str, run: str = "", points: int = MOST_POINTS) -> Mapping[str, Any]:
@@ -188,25 +209,32 @@ def _add_run(app: FastAPI, runs: Runs) -> None:
     @app.get("/api/metrics.jsonl")
     def metrics_jsonl(run: str = "") -> Response:
         view = runs.view(run)
-        return FileResponse(view.path / METRICS, filename=f"{view.path.name}-metrics.jsonl")
+        file = view.rows_dir / METRICS
+        if not file.is_file():
+            raise NoRun(f"{file}: there is no such file; a run makes it with its first row")
+        return FileResponse(file, filename=f"{view.path.name}-metrics.jsonl")
 
 
 def _add_samples(app: FastAPI, runs: Runs) -> None:
     @app.get("/api/samples/steps")
     def steps(run: str = "") -> Mapping[str, Any]:
-        return {"steps": finite([dict(row) for row in runs.view(run).samples.steps()])}
+        reader = runs.view(run).samples
+        stored = [dict(row) for row in reader.steps()]
+        return {"steps": finite(stored), "unreadable": reader.unreadable}
 
     @app.get("/api/samples")
     def samples(request: Request) -> Mapping[str, Any]:
         query = request.query_params
-        page = _reader(runs, query).completions(
+        reader = _reader(runs, query)
+        page = reader.completions(
             filter_of(query),
             order=query.get("order") or "step",
             descending=query.get("descending") == TRUE,
             start=whole_number(query, "start", 0),
             count=whole_number(query, "count", PAGE_ROWS),
         )
-        return {"total": page.total, "rows": finite([dict(row) for row in page.rows])}
+        rows = finite([dict(row) for row in page.rows])
+        return {"total": page.total, "rows": rows, "unreadable": reader.unreadable}
 
     @app.get("/api/sample")
     def sample(step: int, group: str, member: int, run: str = "") -> Mapping[str, Any]:
@@ -255,12 +283,14 @@ def _add_timeline(app: FastAPI, runs: Runs) -> None:
                 "bars": [],
                 "spans": 0,
                 "gap_seconds": 0,
+                "unreadable": timeline.unreadable,
             }
         first, last = extent
         shown = timeline.window(
             first if start is None else start, last if end is None else end, most=max(1, min(most, MOST_BARS))
         )
-        return {"first": first, "last": last, **finite(asdict(shown))}
+        bounds = {"first": first, "last": last, "unreadable": timeline.unreadable}
+        return {**bounds, **finite(asdict(shown))}
 
     @app.get("/api/timeline/group")
     def life(group: str, run: str = "") -> Mapping[str, Any]:
@@ -273,34 +303,90 @@ def _add_timeline(app: FastAPI, runs: Runs) -> None:
 def _add_control(app: FastAPI, runs: Runs) -> None:
     @app.post("/api/control")
     async def act(order: control.Order) -> Mapping[str, str]:
-        if app.state.read_only:
-            raise HTTPException(403, "visitors of this console may only look")
+        _refuse_if_read_only(app)
         return {"words": await control.carry_out(order, runs.view(order.run))}
 
 
-def _add_lab(app: FastAPI, runs: Runs, jobs: LabJobs) -> None:
+def _refuse_if_read_only(app: FastAPI) -> None:
+    if app.state.read_only:
+        raise HTTPException(403, "visitors of this console may only look")
+
+
+def _add_scaling(app: FastAPI, pools: Pools | None) -> None:
+    """Add the endpoints of the pools. One request at a time: each asks the API server several times."""
+    turn = asyncio.Lock()
+
+    @app.get("/api/pools")
+    async def read() -> Mapping[str, Any]:
+        async with turn:
+            return {"pools": await run_in_threadpool(_known(pools).read)}
+
+    @app.post("/api/scale")
+    async def scale(order: ScaleOrder) -> Mapping[str, str]:
+        _refuse_if_read_only(app)
+        async with turn:
+            return {"words": await run_in_threadpool(_known(pools).scale, order)}
+
+
+def _known(pools: Pools | None) -> Pools:
+    """Return the pools. Errors: HTTPException if the console does not scale."""
+    if pools is None:
+        raise HTTPException(
+            403, "this console scales no rollouts: that needs a release with console.allowScaling"
+        )
+    return pools
+
+
+def _add_lab(app: FastAPI, runs: Runs, jobs: LabJobs, objectives: tuple[str, ...]) -> None:
+    @app.get("/api/lab/objectives")
+    def own() -> Mapping[str, Sequence[str]]:
+        return {"objectives": objectives}
+
     @app.post("/api/lab")
     async def start(order: LabOrder) -> Mapping[str, bool]:
         view = runs.view(order.run)
-        stored = await run_in_threadpool(view.samples.steps)
-        if not any(row["step"] == order.step and row["trained"] for row in stored):
-            raise NoSamples(f"no completion that step {order.step} trained on is stored")
-        jobs.start(stored_batch(view.path, order.step))
+        check_objectives(order.objectives, (*objectives, *await run_in_threadpool(own_objective, view)))
+        choice = Choice(candidates=order.candidates, objectives=order.objectives)
+        jobs.start(await run_in_threadpool(_batch, view, order.step), choice)
         return {"started": True}
 
     @app.get("/api/lab")
-    async def lab(step: int, run: str = "") -> Mapping[str, Any]:
-        report = jobs.result(stored_batch(runs.view(run).path, step))
-        return {"done": report is not None, "report": report}
+    async def lab(step: int, run: str = "", candidates: str = "", objectives: str = "") -> Mapping[str, Any]:
+        batch = await run_in_threadpool(_batch, runs.view(run), step)
+        choice = Choice(candidates=_names(candidates), objectives=_names(objectives))
+        report = jobs.result(batch, choice)
+        return {"begun": jobs.has_begun(batch, choice), "done": report is not None, "report": report}
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    """Return names that are separated by commas."""
+    return tuple(name for name in listed.split(",") if name)
+
+
+def own_objective(view: RunView) -> Sequence[str]:
+    """Return the function that the run itself trains with, if it has one of the user."""
+    config = view.config
+    if config is None:
+        return ()
+    staleness, longest = config.staleness.max_staleness, config.rollout.max_new_tokens
+    loss = config.algorithm.resolved_loss(max_staleness=staleness, max_new_tokens=longest)
+    return (loss.objective.function,) if isinstance(loss.objective, CustomObjective) else ()
+
+
+def _batch(view: RunView, step: int) -> Batch:
+    """Return the batch of a step. Errors: NoSamples."""
+    return stored_batch(view.rows_dir, view.samples, step)
 
 
 class LabOrder(BaseModel):
-    """The step whose losses a visitor asks for."""
+    """The step whose losses a visitor asks for, and which of them; no candidates: all."""
 
     model_config = ConfigDict(extra="forbid")
 
     step: int
     run: str = ""
+    candidates: tuple[str, ...] = Field(default=(), max_length=MOST_KEYS)
+    objectives: tuple[str, ...] = Field(default=(), max_length=MOST_KEYS)
 
 
 def _reader(runs: Runs, query: Mapping[str, str]) -> SampleReader:

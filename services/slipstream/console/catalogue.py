@@ -1,5 +1,7 @@
 """The runs that the console shows: a run directory, those beside it, and the stages of each."""
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,6 +11,8 @@ METRICS: Final = "metrics.jsonl"
 CONFIG: Final = "config.yaml"
 PARTS: Final = ("", METRICS, CONFIG, "samples", "timeline.jsonl", "summary.json", "pods", "checkpoints")
 """What the console reads of a run directory."""
+LINK_DEPTH: Final = 3
+"""Levels of a folder in which links are looked for, as in checkpoints/STEP/model/FILE."""
 
 
 class NoRun(ValueError):
@@ -39,8 +43,9 @@ class Catalogue:
         path = self.root.joinpath(*parts)
         if not path.is_dir():
             raise NoRun(f"{path}: there is no such directory; it may have been moved or deleted")
-        if any(not _leads_to(self.root, path / part) for part in PARTS):
-            raise NoRun(f"{path}: a link in it leads out of {self.root}, and is not followed")
+        for run in (path, *(Path(stage) for stage in _entries(path / STAGES))):
+            if any(not _leads_to(self.root, part) for part in _read_paths(run)):
+                raise NoRun(f"{run}: a link in it leads out of {self.root}, and is not followed")
         if not is_run(path) and not _stages(path):
             raise NoRun(
                 f"{path}: has neither {CONFIG} nor {METRICS}, so it is no run of Slipstream, or one that has "
@@ -84,16 +89,39 @@ def _leads_to(root: Path, path: Path) -> bool:
         return False
 
 
-def _folders(path: Path) -> list[Path]:
-    """Return the folders that can be read, whose names are text."""
+def _read_paths(run: Path) -> Iterator[Path]:
+    """Yield what the console reads of a run or stage: its parts, and the links in those that are folders."""
+    for name in PARTS:
+        yield run / name
+        yield from _links(run / name, LINK_DEPTH if name else 0)
+
+
+def _links(folder: Path, depth: int) -> Iterator[Path]:
+    """Yield the links of a folder, and of its folders up to a depth."""
+    if not depth:
+        return
+    for entry in _entries(folder):
+        if entry.is_symlink():
+            yield Path(entry)
+        if entry.is_dir():
+            yield from _links(Path(entry), depth - 1)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder; nothing of what is no folder, or cannot be read."""
     try:
-        entries = list(path.iterdir())
+        with os.scandir(folder) as entries:
+            return list(entries)
     except OSError:
         return []
-    return [entry for entry in entries if _is_folder(entry)]
 
 
-def _is_folder(entry: Path) -> bool:
+def _folders(path: Path) -> list[Path]:
+    """Return the folders that can be read, whose names are text."""
+    return [path / entry.name for entry in _entries(path) if _is_folder(entry)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         entry.name.encode()
         return entry.is_dir() and not entry.is_symlink()

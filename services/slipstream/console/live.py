@@ -1,22 +1,17 @@
-"""The state of a running run: replay's ledger and workers, and the counters of the pods on this machine."""
+"""The state of a running run, as replay reports it: the ledger, and the workers with their throughput."""
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from http.client import HTTPException
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
-from urllib.request import ProxyHandler, build_opener
 
 import grpc
 
 from slipstream.config import RpcConfig
-from slipstream.records import ListedRollout
+from slipstream.records import Admission, Ledger, ListedRollout, ReplayStats
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.replay_codec import activity_from_proto, listed_rollout_from_proto
-from slipstream.telemetry.readings import Page
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
@@ -24,30 +19,16 @@ Json = dict[str, Any]
 FRESH_SECONDS: Final = 1.0
 """Age up to which an answer is given again, so that many open pages cost no more than one."""
 ANSWER_SECONDS: Final = 2.0
-PAGE_SECONDS: Final = 1.0
-DIRECT: Final = build_opener(ProxyHandler({}))
-"""Asks this machine itself, whatever proxy the environment names."""
-
-
-@dataclass(slots=True)
-class _Count:
-    """The last two readings of a counter."""
-
-    tokens: float = 0.0
-    at: float = 0.0
-    rate: float | None = None
 
 
 @dataclass(slots=True)
 class LiveState:
-    """Asks replay and the pods of one run. `address` of replay; `pods`: the folder of their ready files."""
+    """Asks the replay of one run. `address`: of replay."""
 
     address: str
     config: RpcConfig
-    pods: Path | None = None
     _channel: grpc.aio.Channel | None = None
     _last: tuple[float, Json | None] = (0.0, None)
-    _counts: dict[str, _Count] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def read(self) -> Json | None:
@@ -75,7 +56,7 @@ class LiveState:
         except grpc.aio.AioRpcError:
             return None
         seen = activity_from_proto(activity)
-        rates = await asyncio.to_thread(self._rates)
+        rates = {worker.worker_id: worker.throughput for worker in seen.workers}
         listed = [listed_rollout_from_proto(each) for each in rollouts.rollouts]
         return {
             "ledger": {**_plain(asdict(seen.ledger)), "residual": seen.ledger.residual},
@@ -90,29 +71,16 @@ class LiveState:
             "rollouts": [_rollout(each, rates.get(each.worker_id)) for each in listed],
         }
 
-    def _rates(self) -> Mapping[str, float]:
-        """Return the tokens per second of each rollout on this machine since the reading before."""
-        if self.pods is None:
-            return {}
-        for file in self.pods.glob("rollout-*.json"):
-            count = self._counts.setdefault(file.stem, _Count())
-            tokens = _tokens(file)
-            now = time.monotonic()
-            if tokens is not None:
-                grew = tokens - count.tokens
-                count.rate = grew / (now - count.at) if count.at and grew >= 0 else None
-                count.tokens, count.at = tokens, now
-        return {name: count.rate for name, count in self._counts.items() if count.rate is not None}
 
-
-def _tokens(file: Path) -> float | None:
-    """Return the number of tokens that a rollout has sampled; None if it does not answer."""
-    try:
-        port = int(json.loads(file.read_text(encoding="utf-8"))["metrics_port"])
-        with DIRECT.open(f"http://127.0.0.1:{port}/metrics", timeout=PAGE_SECONDS) as answer:
-            return Page(answer.read().decode()).value("tokens_generated_total")
-    except (OSError, ValueError, KeyError, TypeError, HTTPException):
-        return None
+def replay_stats(live: Json) -> ReplayStats:
+    """Return ledger and admission of what LiveState has read."""
+    return ReplayStats(
+        ledger=Ledger(**{counter.name: live["ledger"][counter.name] for counter in fields(Ledger)}),
+        version=live["announced_version"],
+        admission_free=live["admission_free"],
+        kept=live["kept"],
+        admission=Admission(**live["admission"]),
+    )
 
 
 def _rollout(listed: ListedRollout, rate: float | None) -> Json:

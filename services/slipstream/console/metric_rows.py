@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic_core import from_json
 
-from slipstream.cli.launch.history import History, Row, Tail
+from slipstream.cli.launch.history import History, Row, Tail, is_step
 from slipstream.records.json_values import finite_number
 
 DROPPED: Final = frozenset({"dispatch_indices", "by_staleness"})
@@ -49,7 +49,7 @@ class MetricRows:
 
     def _add(self, line: bytes) -> None:
         row = _row(line)
-        if row is None:
+        if row is None or (row.get("event") == "step" and not is_step(row.get("step"))):
             self.unreadable += bool(line.strip())
             return
         self._history.add(row)

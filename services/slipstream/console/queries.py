@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, Final, get_type_hints
 
 from slipstream.records.json_values import finite
-from slipstream.samples.reader import Filter
+from slipstream.samples.reader import STATES, Filter
 
 TRUE: Final = "1"
 MOST_DOWNLOADED: Final = 100_000
@@ -26,6 +26,8 @@ def filter_of(query: Mapping[str, str]) -> Filter:
 
 
 def _value(name: str, text: str) -> Any:
+    if name == "state" and text not in STATES:
+        raise ValueError(f"state: got {text!r}, needs one of {', '.join(STATES)}")
     type_ = _TYPES[name]
     if type_ is bool:
         return text == TRUE

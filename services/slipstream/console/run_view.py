@@ -8,19 +8,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from slipstream.cli.errors import CommandError
-from slipstream.cli.launch.alarms import find_alarms
+from slipstream.cli.errors import CommandError, UsageError
+from slipstream.cli.launch.alarms import Alarm, find_alarms
 from slipstream.cli.launch.history import History, number
 from slipstream.cli.launch.run_directory import LOCK, RunDirectory, is_running
 from slipstream.cli.launch.running import find_running
 from slipstream.cli.launch.stages import DONE as STAGE_DONE
-from slipstream.cli.launch.stored_run import with_rows
+from slipstream.cli.launch.stored_run import stored_ledger, with_rows
 from slipstream.config import ConfigError, RpcConfig, RunConfig, load_config
-from slipstream.console.catalogue import METRICS, STAGES
+from slipstream.console.catalogue import CONFIG, METRICS, STAGES
 from slipstream.console.live import LiveState
 from slipstream.console.metric_rows import MetricRows
-from slipstream.records import Admission
-from slipstream.records.json_values import finite
+from slipstream.records import Ledger, ReplayStats, finite
 from slipstream.samples.reader import SampleReader
 from slipstream.samples.timeline.reader import TimelineReader
 
@@ -57,7 +56,7 @@ class RunView:
         self.name = name
         self.path = path
         self.pod = pod
-        self._folder = path.stat().st_ino
+        self._identity = _identity(path)
         self._rows = MetricRows(path / METRICS)
         self._read: tuple[os.stat_result | None, RunConfig | None] = (None, None)
         self._samples: dict[Path, SampleReader] = {}
@@ -69,7 +68,7 @@ class RunView:
     def is_replaced(self) -> bool:
         """Whether the directory is another one than when the view was made."""
         try:
-            return self.path.stat().st_ino != self._folder
+            return _identity(self.path) != self._identity
         except OSError:
             return True
 
@@ -102,9 +101,14 @@ class RunView:
         return self._rows.numeric_keys()
 
     @property
+    def rows_dir(self) -> Path:
+        """The directory with the rows and the completions: its own, or that of the newest stage."""
+        return with_rows(self.path).path
+
+    @property
     def samples(self) -> SampleReader:
         """The stored completions. Errors: NoSamples."""
-        folder = with_rows(self.path).path
+        folder = self.rows_dir
         if folder not in self._samples:
             self._samples[folder] = SampleReader(folder)
         return self._samples[folder]
@@ -112,7 +116,7 @@ class RunView:
     @property
     def timeline(self) -> TimelineReader:
         """The spans of the processes; none for a run of an older release."""
-        folder = with_rows(self.path).path
+        folder = self.rows_dir
         return self._timelines.setdefault(folder, TimelineReader(folder))
 
     async def live(self) -> Json | None:
@@ -121,10 +125,10 @@ class RunView:
         if where is None:
             return None
         async with self._asking:
-            address, rpc, pods = where
+            address, rpc = where
             if self._live is None or self._live.address != address:
                 await self.close()
-                self._live = LiveState(address, rpc, pods)
+                self._live = LiveState(address, rpc)
             return await self._live.read()
 
     async def close(self) -> None:
@@ -132,15 +136,13 @@ class RunView:
         if self._live is not None:
             await self._live.close()
 
-    def overview(self, admission: Admission | None = None) -> Json:
-        """Return the state of the run as its directory tells it. `admission`: of replay, if it answers."""
+    def overview(self, replay: ReplayStats | None = None) -> Json:
+        """Return the state of the run. `replay`: its ledger and admission, if it answers."""
         history = self.history
         config, last = self.config, history.last_step
-        now = time.time() if self._launcher_runs() else None
-        alarms = find_alarms(history, config=config, now=now, paused=admission)
         stages = sorted(path.name for path in (self.path / STAGES).glob("*") if path.is_dir())
         steps = config.learner.steps if config else None
-        state, words = self._state(history, steps)
+        state, words = self._state(history, steps, answers=replay is not None)
         overview: Json = finite(
             {
                 "name": self.name,
@@ -155,7 +157,7 @@ class RunView:
                 "config": _config(config),
                 "evaluations": [history.evaluations[step] for step in sorted(history.evaluations)],
                 "keys": self.keys,
-                "alarms": [asdict(alarm) for alarm in alarms],
+                "alarms": [asdict(alarm) for alarm in self._alarms(history, config, replay)],
                 "unreadable": self._rows.unreadable,
                 "summary": self._summary(),
                 "stages": stages,
@@ -164,14 +166,35 @@ class RunView:
         )
         return overview
 
-    def _state(self, history: History, steps: int | None) -> tuple[str, str]:
-        """Return `running`, `starting`, `finished` or `stopped`, and the same in words."""
+    def _alarms(self, history: History, config: RunConfig | None, replay: ReplayStats | None) -> list[Alarm]:
+        """Return the alarms, by the ledger of replay, or by that of summary.json once the run has ended."""
+        if replay is None and not self._launcher_runs():
+            return find_alarms(history, config=config, ledger=self._stored_ledger())
+        return find_alarms(
+            history,
+            config=config,
+            ledger=None if replay is None else replay.ledger,
+            now=time.time(),
+            paused=None if replay is None else replay.admission,
+        )
+
+    def _stored_ledger(self) -> Ledger | None:
+        try:
+            return stored_ledger(with_rows(self.path).summary)
+        except UsageError:
+            return None
+
+    def _state(self, history: History, steps: int | None, *, answers: bool) -> tuple[str, str]:
+        """Return `running`, `starting`, `finished` or `stopped`, and the same in words.
+
+        `answers`: whether replay does.
+        """
         launcher = self._launcher_runs()
-        stage = with_rows(self.path).path
+        stage = self.rows_dir
         of_stage = f"stage {stage.name}: " if stage != self.path else ""
         if self._is_done(history, steps):
             return "finished", f"finished all {history.finished:,} steps" if history.finished else "finished"
-        if launcher or (launcher is None and self._is_fresh(history)):
+        if launcher or answers or (launcher is None and self._is_fresh(history)):
             trains = ("running", f"{of_stage}training")
             return trains if history.steps else ("starting", f"{of_stage}starting: no step is done yet")
         if not history.steps:
@@ -195,16 +218,15 @@ class RunView:
     def _is_fresh(self, history: History) -> bool:
         return time.time() - number(history.last_step, "time") < QUIET_SECONDS
 
-    def _replay(self) -> tuple[str, RpcConfig, Path] | None:
-        """Return the address of replay, how to call it, and the ready files of the run's pods; None if it
-        does not go on."""
+    def _replay(self) -> tuple[str, RpcConfig] | None:
+        """Return the address of replay and how to call it; None if the run does not go on."""
         if self.pod is not None:
-            return self.pod.replay.address, self.pod.rpc, self.path / "pods"
+            return self.pod.replay.address, self.pod.rpc
         if not self._launcher_runs():
             return None
         try:
             running = find_running(self.path)
-            return running.replay_address, running.rpc, running.directory.path / "pods"
+            return running.replay_address, running.rpc
         except (CommandError, OSError, ValueError, TypeError):
             return None
 
@@ -214,6 +236,18 @@ class RunView:
         except (OSError, ValueError, RecursionError):
             return None
         return summary if isinstance(summary, dict) else None
+
+
+def _identity(run_dir: Path) -> tuple[int, ...]:
+    """Return what differs between two directories of a path, of which a later one may have the same inode.
+
+    Errors: OSError.
+    """
+    try:
+        config = (run_dir / CONFIG).stat()
+    except FileNotFoundError:
+        return (run_dir.stat().st_ino,)
+    return run_dir.stat().st_ino, config.st_ino, config.st_mtime_ns
 
 
 def _config(config: RunConfig | None) -> Json | None:

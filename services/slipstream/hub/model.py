@@ -11,9 +11,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from slipstream.config import RunConfig
+from slipstream.config import ModelConfig, RunConfig
 from slipstream.config.hub import is_commit, is_hub_id
-from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError, is_offline, library, token_of, with_retries
 
 SMALL = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")

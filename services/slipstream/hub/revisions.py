@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
-from slipstream.config import RunConfig
+from slipstream.config import ModelConfig, RunConfig
 from slipstream.config.data import DataConfig, HubData, MixtureData, TaskData, parts
 from slipstream.config.hub import HubAccess, is_commit, is_hub_id
-from slipstream.config.sections.model import ModelConfig
 from slipstream.config.stage_runs import StageRun, stage_runs
 from slipstream.config.stages import DemonstrationMix, DistillationStage, RejectionSamplingStage, Stage
 from slipstream.hub.access import is_offline, library, token_of, with_retries

@@ -7,22 +7,15 @@ Suffix: _T tokens of the batch.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from slipstream.algorithms import policy_loss
-from slipstream.algorithms.spec import (
-    AGGREGATIONS,
-    CORRECTIONS,
-    OBJECTIVES,
-    Aggregation,
-    CustomObjective,
-    LossSpec,
-)
+from slipstream.algorithms import policy_loss, spec, trial
+from slipstream.algorithms.resolve import nearest
 from slipstream.algorithms.spec.kinds import CUSTOM
 from slipstream.lab.batch import Batch
 
@@ -36,7 +29,7 @@ class Candidate:
 
     axis: Axis
     name: str
-    loss: LossSpec | None
+    loss: spec.LossSpec | None
     problem: str = ""
 
     @property
@@ -69,54 +62,89 @@ class Trial:
     """Bool: the tokens that are not over age."""
 
 
-def own_candidate(loss: LossSpec) -> Candidate:
+def own_candidate(loss: spec.LossSpec) -> Candidate:
     """Return the loss of the run."""
     return Candidate(axis="objective", name=OWN, loss=loss)
 
 
-def candidates(own: LossSpec, *, longest: int, functions: Sequence[str] = ()) -> Iterator[Candidate]:
-    """Yield every loss that differs from the run's own in one axis.
+def candidates(own: spec.LossSpec, *, longest: int, functions: Sequence[str] = ()) -> Iterator[Candidate]:
+    """Yield every loss that differs from the run's own in one axis; the axis has the run's own part as well.
 
+    A part of another kind has its defaults. The name says what else it needs: another anchor, another
+    aggregation, or a correction less.
     longest: most tokens of a completion, which the aggregation token_sum_norm divides by.
     functions: objectives of the user, `package.module:function`.
     """
-    plain = LossSpec(
-        objective=own.objective, aggregation=own.aggregation, kl=own.kl, max_staleness=own.max_staleness
-    )
-    made: dict[str, Any] = {kind: objective for kind, objective in OBJECTIVES.items() if kind != CUSTOM}
-    made |= {name: partial(CustomObjective, function=name) for name in functions}
+    yield from _objectives(own, functions)
+    for kind, correction in spec.CORRECTIONS.items():
+        of_run = next((each for each in own.corrections if each.kind == kind), None)
+        yield _with_correction(own, of_run or correction())
+    for name in spec.AGGREGATIONS:
+        yield _with_aggregation(own, name, longest)
+
+
+def _objectives(own: spec.LossSpec, functions: Sequence[str]) -> Iterator[Candidate]:
+    made: dict[str, Any] = {kind: objective for kind, objective in spec.OBJECTIVES.items() if kind != CUSTOM}
+    made |= {name: partial(spec.CustomObjective, function=name) for name in functions}
+    of_run = own.objective
+    own_name = of_run.function if isinstance(of_run, spec.CustomObjective) else of_run.kind
     for name, objective in made.items():
-        yield _made(
-            "objective", name, lambda o=objective: replace(plain, objective=o(), aggregation=_plain(own))
-        )
-    for kind, correction in CORRECTIONS.items():
-        yield _corrected(kind, plain, correction)
-    for name in AGGREGATIONS:
-        most = longest if name == "token_sum_norm" else None
-        aggregation = {"kind": name, "max_tokens": most}
-        yield _made("aggregation", name, lambda a=aggregation: replace(plain, aggregation=Aggregation(**a)))
+        if name == own_name:
+            yield Candidate(axis="objective", name=name, loss=own)
+        else:
+            yield _with_objective(own, name, objective())
 
 
-def _corrected(kind: str, plain: LossSpec, correction: Any) -> Candidate:
-    """Return a loss with a correction; with the objective's ratio to the batch, if it needs that."""
-    made = _made("correction", kind, lambda: replace(plain, corrections=(correction(),)))
-    objective: Any = plain.objective
-    if made.loss is not None or getattr(objective, "anchor", None) != "rollout":
-        return made
+def _with_objective(own: spec.LossSpec, name: str, chosen: spec.Objective) -> Candidate:
+    """Return the run's loss with another objective, without the corrections that this one cannot have."""
+    objective = _anchored(chosen, own.corrections)
+    dropped = [c for c in own.corrections if c.needs_batch_anchor and objective.anchor != "batch"]
+    kept = tuple(correction for correction in own.corrections if correction not in dropped)
+    aggregation = _for_any_objective(own.aggregation)
+    notes = [
+        *(["anchor batch"] if objective != chosen else []),
+        *(f"without {correction.kind}" for correction in dropped),
+        *([aggregation.kind] if aggregation != own.aggregation else []),
+    ]
+    return _made(
+        "objective",
+        ", ".join([name, *notes]),
+        lambda: replace(own, objective=objective, corrections=kept, aggregation=aggregation),
+    )
+
+
+def _with_correction(own: spec.LossSpec, chosen: spec.Correction) -> Candidate:
+    """Return the run's loss with this correction alone; with the objective's ratio to the batch, if it needs
+    that."""
+    objective = _anchored(own.objective, [chosen])
+    note = "" if objective == own.objective else ", anchor batch"
     return _made(
         "correction",
-        f"{kind}, anchor batch",
-        lambda: replace(plain, objective=replace(objective, anchor="batch"), corrections=(correction(),)),
+        f"{chosen.kind}{note}",
+        lambda: replace(own, objective=objective, corrections=(chosen,)),
     )
 
 
-def _plain(own: LossSpec) -> Aggregation:
-    """Return the run's aggregation, or the nearest one that every objective may have."""
-    return (
-        Aggregation(kind="seq_mean_token_sum")
-        if own.aggregation.kind == "seq_len_weighted"
-        else own.aggregation
+def _with_aggregation(own: spec.LossSpec, name: spec.AggregationName, longest: int) -> Candidate:
+    if name == own.aggregation.kind:
+        return Candidate(axis="aggregation", name=name, loss=own)
+    most = longest if name == "token_sum_norm" else None
+    return _made(
+        "aggregation", name, lambda: replace(own, aggregation=spec.Aggregation(kind=name, max_tokens=most))
     )
+
+
+def _anchored(objective: Any, corrections: Sequence[spec.Correction]) -> Any:
+    """Return an objective with the anchor batch, if a correction needs that and the objective may have it."""
+    needed = any(correction.needs_batch_anchor for correction in corrections)
+    has_choice = any(field.name == "anchor" for field in fields(objective))
+    return replace(objective, anchor="batch") if needed and has_choice else objective
+
+
+def _for_any_objective(aggregation: spec.Aggregation) -> spec.Aggregation:
+    """Return the aggregation, or the nearest one that every objective may have."""
+    only_of_gspo = aggregation.kind == "seq_len_weighted"
+    return spec.Aggregation(kind="seq_mean_token_sum") if only_of_gspo else aggregation
 
 
 def _made(axis: Axis, name: str, make: Any) -> Candidate:
@@ -126,7 +154,9 @@ def _made(axis: Axis, name: str, make: Any) -> Candidate:
         return Candidate(axis=axis, name=name, loss=None, problem=str(error))
 
 
-def tried(batch: Batch, own: LossSpec, others: Sequence[Candidate]) -> tuple[list[Trial], list[Candidate]]:
+def tried(
+    batch: Batch, own: spec.LossSpec, others: Sequence[Candidate]
+) -> tuple[list[Trial], list[Candidate]]:
     """Return the trials of the run's own loss and of the others, and the candidates that cannot be tried.
 
     Errors: ValueError if the run's own loss cannot be computed on what is stored.
@@ -141,7 +171,7 @@ def tried(batch: Batch, own: LossSpec, others: Sequence[Candidate]) -> tuple[lis
             trials.append(_trial(batch, candidate, first))
         except Exception as error:  # an objective of the user may raise anything
             if not isinstance(error, ValueError) and not isinstance(
-                candidate.loss.objective, CustomObjective
+                candidate.loss.objective, spec.CustomObjective
             ):
                 raise
             refused.append(replace(candidate, problem=" ".join(f"{error}".split()) or type(error).__name__))
@@ -204,3 +234,31 @@ def _share(which_T: Tensor) -> float:
 def _effective(gates_T: Tensor) -> float:
     squares = float((gates_T**2).sum())
     return float(gates_T.sum()) ** 2 / (len(gates_T) * squares) if squares else 0.0
+
+
+class UnknownCandidate(ValueError):
+    """A named candidate is not among the losses, or an objective of the user cannot be used."""
+
+
+def check_functions(functions: Sequence[str]) -> None:
+    """Check that objectives of the user can be imported and called. Errors: UnknownCandidate."""
+    for function in functions:
+        try:
+            section = asdict(spec.CustomObjective(function=function))
+        except ValueError as error:
+            raise UnknownCandidate(str(error)) from error
+        unusable = trial.try_section(section, axis="objective", seconds=0).unusable
+        if unusable is not None:
+            remedy = f"; {unusable.remedy}" if unusable.remedy else ""
+            raise UnknownCandidate(f"objective {function}: {unusable.reason}{remedy}")
+
+
+def chosen(candidates: Sequence[Candidate], names: Sequence[str]) -> list[Candidate]:
+    """Return the candidates with these names, all without names. Errors: UnknownCandidate."""
+    available = list(dict.fromkeys(candidate.kind for candidate in candidates))
+    for name in names:
+        if name not in available:
+            raise UnknownCandidate(
+                f"candidates: got {name!r}, needs some of {', '.join(available)}{nearest(name, available)}"
+            )
+    return [candidate for candidate in candidates if not names or candidate.kind in names]

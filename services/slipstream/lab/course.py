@@ -16,23 +16,18 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from slipstream.algorithms import Tally
-from slipstream.algorithms.spec import LossSpec
+from slipstream.algorithms import Tally, spec
 from slipstream.config import RunConfig
+from slipstream.lab import changes, compare
 from slipstream.lab.batch import Batch
-from slipstream.lab.changes import mean_kl
-from slipstream.lab.compare import Trial
 from slipstream.lab.sequences import count
 from slipstream.lab.weights import Weights
 from slipstream.learner.batches.batch import TrainingSequence, split
 from slipstream.learner.batches.rows import Row
-from slipstream.learner.training.covariance_tokens import choose
-from slipstream.learner.training.gradients import Gradients
+from slipstream.learner.training import covariance_tokens, gradients, row_constants, token_trace
 from slipstream.learner.training.minibatch import Minibatch, WeightedMinibatch, with_advantages
 from slipstream.learner.training.model_flops import model_flops
 from slipstream.learner.training.record import Record
-from slipstream.learner.training.row_constants import precompute_row_constants
-from slipstream.learner.training.token_trace import TokenTrace
 from slipstream.samples.token_values import TokenValues
 
 UPDATES: Final = 8
@@ -91,7 +86,7 @@ def stored_step(batch: Batch, sequences: Sequence[TrainingSequence], minibatches
 def courses(
     weights: Weights,
     steps: Sequence[StoredStep],
-    trials: Mapping[int, Trial],
+    trials: Mapping[int, compare.Trial],
     *,
     config: RunConfig,
     end: float,
@@ -128,13 +123,13 @@ class _Course:
     """The updates of one loss, from the checkpoint on."""
 
     def __init__(
-        self, weights: Weights, config: RunConfig, loss: LossSpec, base: Mapping[tuple[int, int], Tensor]
+        self, weights: Weights, config: RunConfig, loss: spec.LossSpec, base: Mapping[tuple[int, int], Tensor]
     ) -> None:
         self._weights = weights
         self._loss = loss
         self._base = base
         self._epochs = config.learner.epochs
-        self._gradients = Gradients(
+        self._gradients = gradients.Gradients(
             loss=loss, models=weights.models, max_staleness=config.staleness.max_staleness
         )
 
@@ -158,7 +153,7 @@ class _Course:
         )
         minibatches = [self._minibatch(batch, sequences) for sequences in step.minibatches]
         for part, minibatch in list(enumerate(minibatches)) * self._epochs:
-            trace = TokenTrace()
+            trace = token_trace.TokenTrace()
             losses = self._gradients.accumulate(
                 minibatch,
                 record,
@@ -177,7 +172,7 @@ class _Course:
 
     def _minibatch(self, batch: Batch, sequences: Sequence[TrainingSequence]) -> WeightedMinibatch:
         rows = self._weights.sharding.rows(sequences)
-        constants = precompute_row_constants(self._loss, rows, self._weights.models)
+        constants = row_constants.precompute_row_constants(self._loss, rows, self._weights.models)
         reference_T = batch.reference_logprobs_T
         if reference_T is not None:
             constants = [
@@ -188,7 +183,9 @@ class _Course:
             Minibatch(rows=rows, counts=count(sequences), constants=constants),
             [_advantages(batch, row) for row in rows],
         )
-        return choose(self._loss, minibatch, self._weights.models.ranks, seed=batch.step - 1)
+        return covariance_tokens.choose(
+            self._loss, minibatch, self._weights.models.ranks, seed=batch.step - 1
+        )
 
 
 def _of_row(values_T: Tensor, row: Row) -> Tensor:
@@ -223,7 +220,7 @@ def _moment(batch: Batch, values: TokenValues, base_T: Tensor, *, norm: float) -
         entropy=_mean(torch.from_numpy(values.entropies_N)),
         raised=_mean(change_N[advantages_N > 0]),
         lowered=_mean(change_N[advantages_N < 0]),
-        kl=mean_kl(change_N),
+        kl=changes.mean_kl(change_N),
         norm=norm,
         stored=_mean((logprobs_N - batch.logprobs_T[order_N]).abs()),
     )

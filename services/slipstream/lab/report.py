@@ -5,23 +5,21 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from slipstream.config import ConfigError, RunConfig, load_config
-from slipstream.lab.as_json import as_json
+from slipstream.lab import changes, curves, gradients, plot
 from slipstream.lab.batch import Batch, NotStored, make_batch
-from slipstream.lab.compare import Candidate, Trial, candidates, tried
-from slipstream.lab.plot import draw
-from slipstream.lab.selection import check_functions, chosen
+from slipstream.lab.compare import Candidate, Trial, candidates, check_functions, chosen, tried
 from slipstream.lab.study import NoWeights, Study, choose_checkpoint, study
-from slipstream.lab.tables import tables
-from slipstream.lab.weights_plot import draw_study
+from slipstream.lab.tables import COLUMNS, tables
 from slipstream.lab.words import paragraph
 from slipstream.learner.policy.checkpoint_form import CheckpointError
+from slipstream.records.json_values import finite
 from slipstream.samples.reader import NoSamples, SampleReader
 
 USAGE_ERROR: Final = 2
@@ -147,12 +145,83 @@ def _study(
 
 def _draw(made: Comparison, picture: Path) -> Sequence[Path]:
     picture.parent.mkdir(parents=True, exist_ok=True)
-    draw(made.batch, made.trials, picture)
+    plot.draw(made.batch, made.trials, picture)
     if made.study is None:
         return [picture]
     second = picture.with_name(f"{picture.stem}-weights{picture.suffix}")
-    draw_study(made.batch, made.trials, made.study, second)
+    plot.draw_study(made.batch, made.trials, made.study, second)
     return [picture, second]
+
+
+def as_json(
+    batch: Batch,
+    trials: Sequence[Trial],
+    refused: Sequence[Candidate],
+    study: Study | None,
+    *,
+    words: str,
+    without_weights: str,
+) -> dict[str, Any]:
+    """Return a comparison as the object that `slipstream lab --json` prints.
+
+    All lists of trials, and both sides of a matrix, are in the order of `trials`. A number that is not
+    finite, or that was not computed, is null.
+    without_weights: why no checkpoint was loaded; empty with a study.
+    """
+    slopes = torch.stack([trial.slope_T for trial in trials])
+    report = {
+        "step": batch.step,
+        "tokens": batch.tokens,
+        "completions": batch.completions,
+        "words": words,
+        "ratio_edges": curves.EDGES.tolist(),
+        "quantiles": changes.QUANTILES,
+        "trials": [_trial_as_json(batch, trial) for trial in trials],
+        "slope_cosines": gradients.cosines(slopes @ slopes.T).tolist(),
+        "refused": [{"axis": c.axis, "name": c.name, "reason": c.problem} for c in refused],
+        "weights": None if study is None else _study_as_json(trials, study),
+        "without_weights": without_weights,
+    }
+    strict: dict[str, Any] = finite(report)
+    return strict
+
+
+def _trial_as_json(batch: Batch, trial: Trial) -> dict[str, Any]:
+    return {
+        "axis": trial.candidate.axis,
+        "name": trial.candidate.name,
+        **{name: getattr(trial, name) for name, _ in COLUMNS},
+        "gates": {"positive": _curve(batch, trial, 1), "negative": _curve(batch, trial, -1)},
+    }
+
+
+def _curve(batch: Batch, trial: Trial, sign: Any) -> dict[str, Any]:
+    curve = curves.gate_curve(batch, trial, sign)
+    return {name: values.tolist() for name, values in asdict(curve).items()}
+
+
+def _study_as_json(trials: Sequence[Trial], study: Study) -> dict[str, Any]:
+    indices, effects = range(len(trials)), study.effects
+    return {
+        "version": study.version,
+        "distance": asdict(study.distance),
+        "seconds": study.seconds,
+        "exact_cosines": effects.exact,
+        "cosines": [[effects.cosine(one, other) for other in indices] for one in indices],
+        "effects": [asdict(effects.effects[i]) if i in effects.effects else None for i in indices],
+        "course_steps": list(study.courses.steps),
+        "courses": [_course(study, index) for index in indices],
+    }
+
+
+def _course(study: Study, index: int) -> dict[str, Any] | None:
+    """Return a list of numbers by minibatch for each quantity; None for a loss that was not followed."""
+    moments = study.courses.courses.get(index)
+    if moments is None:
+        problem = study.courses.problems.get(index)
+        return None if problem is None else {"problem": problem}
+    rows = [asdict(moment) for moment in moments]
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else None
 
 
 if __name__ == "__main__":

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from slipstream.config import RunConfig
+from slipstream.lab import changes, compare
 from slipstream.lab.batch import Batch, make_batch, trained_rows
-from slipstream.lab.changes import mean_kl
-from slipstream.lab.compare import Trial
 from slipstream.lab.course import UPDATES, Courses, StoredStep, courses, stored_step
 from slipstream.lab.effects import Effects, effects
 from slipstream.lab.sequences import training_sequences
@@ -78,7 +77,7 @@ def study(
     checkpoint: Path | None,
     reader: SampleReader,
     batch: Batch,
-    trials: Sequence[Trial],
+    trials: Sequence[compare.Trial],
     *,
     selected: bool,
     seconds: float,
@@ -131,7 +130,7 @@ def next_steps(reader: SampleReader, version: int, config: RunConfig) -> list[St
     return steps
 
 
-def _differing(of_trials: Effects, trials: Sequence[Trial]) -> list[int]:
+def _differing(of_trials: Effects, trials: Sequence[compare.Trial]) -> list[int]:
     """Return the loss of the run, and the objectives whose gradients point farthest away from its own.
 
     Of objectives with equal cosines the first one stands for all.
@@ -149,5 +148,5 @@ def _distance(checkpoint_T: Tensor, stored_T: Tensor) -> Distance:
     return Distance(
         mean=float(difference_T.mean()),
         largest=float(torch.max(difference_T)),
-        kl=mean_kl(checkpoint_T - stored_T),
+        kl=changes.mean_kl(checkpoint_T - stored_T),
     )

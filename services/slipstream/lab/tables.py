@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from slipstream.lab.changes import Change
-from slipstream.lab.compare import Axis, Candidate, Trial
-from slipstream.lab.course import Moment
+from slipstream.lab import changes, compare, course
 from slipstream.lab.study import Study
 
 NAME_WIDTH: Final = 34
-AXES: Final[tuple[Axis, ...]] = ("objective", "correction", "aggregation")
+AXES: Final[tuple[compare.Axis, ...]] = ("objective", "correction", "aggregation")
 COLUMNS: Final = (
     ("excluded", "excluded"),
     ("over_age", "over age"),
@@ -20,7 +18,7 @@ COLUMNS: Final = (
     ("cosine", "cosine"),
 )
 EFFECT_TITLES: Final = ("norm", "cosine", "raised", "lowered", "KL")
-MOMENT_COLUMNS: Final[tuple[tuple[str, Callable[[Moment], str]], ...]] = (
+MOMENT_COLUMNS: Final[tuple[tuple[str, Callable[[course.Moment], str]], ...]] = (
     ("excluded", lambda moment: share(moment.excluded)),
     ("clipped", lambda moment: share(moment.clipped)),
     ("ratio", lambda moment: f"{moment.ratio:.4f}"),
@@ -31,7 +29,9 @@ MOMENT_COLUMNS: Final[tuple[tuple[str, Callable[[Moment], str]], ...]] = (
 )
 
 
-def tables(trials: Sequence[Trial], refused: Sequence[Candidate], study: Study | None) -> Iterator[str]:
+def tables(
+    trials: Sequence[compare.Trial], refused: Sequence[compare.Candidate], study: Study | None
+) -> Iterator[str]:
     """Yield the tables, and a line for each loss that cannot be tried."""
     for axis in AXES:
         of_axis = [trial for trial in trials if trial.candidate.axis == axis]
@@ -47,12 +47,12 @@ def tables(trials: Sequence[Trial], refused: Sequence[Candidate], study: Study |
         yield "\n".join(lines)
 
 
-def _cells(trial: Trial) -> list[str]:
+def _cells(trial: compare.Trial) -> list[str]:
     values = [(name, getattr(trial, name)) for name, _ in COLUMNS]
     return [f"{value:.3f}" if name in ("norm", "cosine") else share(value) for name, value in values]
 
 
-def _effect_rows(trials: Sequence[Trial], study: Study) -> Iterator[tuple[str, list[str]]]:
+def _effect_rows(trials: Sequence[compare.Trial], study: Study) -> Iterator[tuple[str, list[str]]]:
     own = study.effects.effects[0].norm
     for index, effect in study.effects.effects.items():
         step = effect.step
@@ -64,7 +64,7 @@ def _effect_rows(trials: Sequence[Trial], study: Study) -> Iterator[tuple[str, l
         yield trials[index].candidate.name, cells
 
 
-def _courses(trials: Sequence[Trial], study: Study) -> Iterator[str]:
+def _courses(trials: Sequence[compare.Trial], study: Study) -> Iterator[str]:
     """Yield the table of the last of the next minibatches."""
     courses = study.courses
     if not courses.courses:
@@ -94,5 +94,5 @@ def nats(value: float) -> str:
     return f"{value:.2e}" if value == value else "-"
 
 
-def _mean(change: Change | None) -> str:
+def _mean(change: changes.Change | None) -> str:
     return "-" if change is None else nats(change.mean)

@@ -16,14 +16,11 @@ from slipstream.learner.batches.row_sharding import RowSharding
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.checkpoints.checkpoint import latest_checkpoint, read_state
 from slipstream.learner.checkpoints.memory import Memory
-from slipstream.learner.policy.loading import choose_attention, without_progress_bars
-from slipstream.learner.policy.lora import load_trained
-from slipstream.learner.ranks.ranks import Alone
-from slipstream.learner.ranks.sharding import checkpoint_activations
+from slipstream.learner.policy import loading, lora
+from slipstream.learner.ranks import ranks, sharding
+from slipstream.learner.training import models, update
 from slipstream.learner.training.forward import Forward
-from slipstream.learner.training.models import Models
 from slipstream.learner.training.state import policy_tensors, restore_policy
-from slipstream.learner.training.update import Update
 
 Device = Literal["cpu", "cuda"]
 
@@ -49,11 +46,11 @@ class Weights:
 
         loss: of the run. Errors: CheckpointError; ValueError and OSError for a model that cannot be loaded.
         """
-        without_progress_bars()
-        policy = load_trained(config, device=torch.device(device))
-        choose_attention(policy, share_prompts=config.learner.share_prompts)
+        loading.without_progress_bars()
+        policy = lora.load_trained(config, device=torch.device(device))
+        loading.choose_attention(policy, share_prompts=config.learner.share_prompts)
         if config.learner.activation_checkpointing:
-            checkpoint_activations(policy.model)
+            sharding.checkpoint_activations(policy.model)
         forward = Forward(
             config.learner,
             temperature=config.rollout.temperature,
@@ -62,8 +59,8 @@ class Weights:
             routers=False,
         )
         self.policy = policy
-        self.models = Models(policy=policy, forward=forward, ranks=Alone())
-        self.update = Update(config.learner, self.models)
+        self.models = models.Models(policy=policy, forward=forward, ranks=ranks.Alone())
+        self.update = update.Update(config.learner, self.models)
         shaping = config.algorithm.resolved_shaping(max_new_tokens=config.rollout.max_new_tokens)
         memory = Memory.fresh(loss.entropy, shaping.collapse_alarm)
         self.version = 0
@@ -73,7 +70,7 @@ class Weights:
             self.version, memory = state.version, memory.restored(state.memory)
         self.entropy_coefficient = memory.active_entropy(loss.entropy)
         """Of the step after the checkpoint."""
-        self.sharding = RowSharding(config.learner, policy.device, Alone())
+        self.sharding = RowSharding(config.learner, policy.device, ranks.Alone())
         tensors = policy_tensors(policy, self.update.optimizer)
         self._saved = {name: tensor.clone() for name, tensor in tensors.items()}
         self._new = not self.update.optimizer.state

@@ -16,21 +16,17 @@ import torch
 
 from slipstream.config import LearnerConfig, RunConfig, apply_environment, load_config
 from slipstream.hub.model import with_local_model
+from slipstream.learner import clients, memory_guard, run_gauges, saving
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
-from slipstream.learner.clients import decode_group
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
-from slipstream.learner.memory_guard import check_memory
-from slipstream.learner.policy.loading import choose_attention, pick_device, without_progress_bars
-from slipstream.learner.policy.lora import load_trained
+from slipstream.learner.policy import loading, lora
 from slipstream.learner.policy.reference import load_reference
 from slipstream.learner.publishing import Publishing, overlaps
 from slipstream.learner.ranks.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
 from slipstream.learner.ranks.sharding import checkpoint_activations
-from slipstream.learner.run_gauges import show_peak, show_run
-from slipstream.learner.saving import Saver
 from slipstream.learner.service import LearnerService, open_learner_service, run_directory
 from slipstream.learner.teacher import TeacherClient, open_teacher_client
 from slipstream.learner.training.critic import load_critic
@@ -41,10 +37,9 @@ from slipstream.records import START, Cursor
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.pod import Pod, parse_arguments, run_pod
 from slipstream.samples.writer import SampleWriter, open_sample_writer
+from slipstream.telemetry import logs, page
 from slipstream.telemetry.health import Health
-from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.telemetry.page import serve_page
 from slipstream.weights.manifest import model_fingerprint
 
 
@@ -63,8 +58,8 @@ class Loaded:
 async def main(pod: Pod) -> None:
     """Load, attach to replay, serve the fleet, and train to the end or until the pod is stopped."""
     config = pod.config
-    show_run(config, pod.metrics)
-    device = pick_device(config.learner.device, local_rank())
+    run_gauges.show_run(config, pod.metrics)
+    device = loading.pick_device(config.learner.device, local_rank())
     async with (
         open_teacher_client(config, log=pod.log) as teacher,
         open_learner_service(
@@ -73,23 +68,25 @@ async def main(pod: Pod) -> None:
     ):
         ranks = await asyncio.to_thread(form_ranks, config.learner, device)
         service.ending.callback(ranks.close)
-        show_peak(config, device, pod.metrics, ranks=ranks.size)
+        run_gauges.show_peak(config, device, pod.metrics, ranks=ranks.size)
         loaded = await asyncio.to_thread(load, config, service.run_dir, service.fingerprint, device, ranks)
         lockstep = Lockstep(ranks, loaded.training, loaded.snapshot, loaded.writer)
         await lockstep.take_snapshot()
         service.fleet.version = loaded.version
-        publisher = service.publisher(loaded.snapshot.tensors, dtype=loaded.training.policy.dtype)
+        publisher = service.publisher(loaded.snapshot, dtype=loaded.training.policy.dtype)
         version, run_dir = loaded.version, service.run_dir
         async with open_sample_writer(
-            config, run_dir, version=version, decode=decode_group, log=pod.log
+            config, run_dir, version=version, decode=clients.decode_group, log=pod.log
         ) as samples:
             service.evaluator.store_in(samples)
             loop = make_loop(service, loaded, lockstep, publisher, samples=samples, teacher=teacher)
             service.fleet.saves.serve(loop.save)
             await service.begin(version, loaded.cursor)
             background = (catch_up(publisher, service.fleet, service.weights), lockstep.beat())
-            await train(loop, background, pod.stop, stay=config.learner.stay)
-        await service.fleet.saves.end()
+            try:
+                await train(loop, background, pod.stop, stay=config.learner.stay)
+            finally:
+                await service.fleet.saves.end()
         await lockstep.finish()
 
 
@@ -113,7 +110,7 @@ def make_loop(
         timeline=service.timeline,
         log=log,
     )
-    saver = Saver(
+    saver = saving.Saver(
         root=service.run_dir / "checkpoints",
         config=config.learner.checkpoint,
         lockstep=lockstep,
@@ -159,15 +156,15 @@ def load(
 
     Blocks. Errors: CheckpointError; ValueError for a model that cannot be trained, or does not fit in memory.
     """
-    without_progress_bars()
-    check_memory(config, device, ranks=ranks.size)
+    loading.without_progress_bars()
+    memory_guard.check_memory(config, device, ranks=ranks.size)
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
     mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None
-    policy = load_trained(config, device=device, mesh=mesh)
+    policy = lora.load_trained(config, device=device, mesh=mesh)
     reference = load_reference(config, device=device, dtype=policy.dtype, policy=policy, mesh=mesh)
     for each in (policy, reference.policy) if reference else (policy,):
-        choose_attention(each, share_prompts=config.learner.share_prompts)
+        loading.choose_attention(each, share_prompts=config.learner.share_prompts)
     if config.learner.activation_checkpointing:
         checkpoint_activations(policy.model)
     critic = load_critic(config, policy, mesh)
@@ -180,7 +177,9 @@ def load(
         training.memory = training.memory.restored(state.memory)
         version, unvaried_share = state.version, state.unvaried_share
         cursor = Cursor(dispatched=state.cursor["dispatched"], open=tuple(state.cursor["open"]))
-    snapshot = Snapshot(policy, ranks)
+    snapshot = Snapshot(
+        policy, ranks, deltas=config.weights.deltas, parity_tokens=config.weights.parity_tokens
+    )
     writer = CheckpointWriter(root, ranks)
     return Loaded(
         training=training,
@@ -195,14 +194,14 @@ def load(
 def follow_main(argv: Sequence[str] | None = None) -> int:
     """Run a rank other than the first; return the exit status."""
     arguments = parse_arguments("learner", argv)
-    log = Log(pod=f"learner/{own_rank()}", level="info")
+    log = logs.Log(pod=f"learner/{own_rank()}", level="info")
     try:
         config = apply_environment(load_config(arguments.config, arguments.set))
         config = with_local_model(config, weights=True)
         health = Health(stall_seconds=inf)  # collective_timeout_seconds ends a rank that hangs
         if local_rank() == 0:  # the first rank of another machine answers the probes of its pod
-            serve_page(Metrics(), health, host=config.telemetry.host, port=config.telemetry.port)
-        device = pick_device(config.learner.device, local_rank())
+            page.serve_page(Metrics(), health, host=config.telemetry.host, port=config.telemetry.port)
+        device = loading.pick_device(config.learner.device, local_rank())
         ranks = TorchRanks(device, timeout_seconds=config.learner.collective_timeout_seconds)
         fingerprint = model_fingerprint(config.model.directory())
         loaded = load(config, run_directory(config), fingerprint, device, ranks)

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import uuid4
@@ -12,10 +12,8 @@ from google.protobuf.message import DecodeError
 
 from slipstream.config import RunConfig
 from slipstream.records import Activity, Cursor, Evaluation, Generated, Group, HandOut
-from slipstream.rpc import codec, replay_codec
+from slipstream.rpc import codec, errors, group_checks, replay_codec
 from slipstream.rpc.channel import STILL_WAITING_SECONDS, call_with_growing_deadline, with_idle_timeout
-from slipstream.rpc.errors import SlipstreamError, Superseded
-from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
 from slipstream.samples.writer import FilteredGroup
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import replay_pb2 as pb
@@ -30,7 +28,7 @@ INVALID = "invalid"
 """The reason under which the ledger counts a dropped group."""
 
 
-class TrainedTwice(SlipstreamError):
+class TrainedTwice(errors.SlipstreamError):
     """A step trained on groups that replay had given to another step: its weights must not be kept."""
 
 
@@ -46,7 +44,7 @@ class ReplayClient:
         self._timeout = config.rpc.timeout_seconds
         self._groups = config.learner.groups_per_step
         self._max_staleness = config.staleness.max_staleness
-        self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
+        self._vocabulary = group_checks.vocabulary_size(config.model.path) if config.model.path else None
         self._log = log or Log(pod="learner", level="info")
         self._learner_id = uuid4().hex
         self._learner_epoch = 0
@@ -116,16 +114,14 @@ class ReplayClient:
         )
         await self._again("release", lambda seconds: self._stub.ReleaseBatch(request, timeout=seconds))
 
-    async def take_filtered(self) -> list[FilteredGroup]:
-        """Return the groups that replay has filtered or dropped since the last call. It is one call only.
+    async def take_filtered(self) -> AsyncIterator[FilteredGroup]:
+        """Yield the groups that replay has filtered or dropped since the last call. It is not repeated.
 
         Errors: AioRpcError, Unreachable.
         """
         call = self._stub.TakeFiltered(pb.TakeFilteredRequest())
-        return [
-            FilteredGroup(payload=response.group, reason=response.reason, state=response.state)
-            async for response in with_idle_timeout(call, silence_seconds=self._answer_seconds)
-        ]
+        async for response in with_idle_timeout(call, silence_seconds=self._answer_seconds):
+            yield FilteredGroup(payload=response.group, reason=response.reason, state=response.state)
 
     async def announce(self, version: int) -> None:
         """Announce that the fleet serves `version`."""
@@ -228,7 +224,7 @@ class ReplayClient:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.ABORTED:
                 raise
-            raise Superseded(f"{what}: {error.details()}; end this learner") from error
+            raise errors.Superseded(f"{what}: {error.details()}; end this learner") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,9 +236,9 @@ class _Batch:
     invalid: dict[str, str] = field(default_factory=dict)
 
     def add(self, payload: bytes, vocabulary: int | None) -> None:
-        packed = parse_group(payload)
+        packed = group_checks.parse_group(payload)
         try:
-            check_group(packed, vocabulary)
+            group_checks.check_group(packed, vocabulary)
             message = types_pb2.Group.FromString(payload)
             group = codec.group_from_proto(message, hand_out=self.hand_out, taken=time.time())
             self.groups.append(group)

@@ -12,8 +12,7 @@ from slipstream.learner.report import Report
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.samples.writer import SampleWriter
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 from slipstream.telemetry.metrics import Metrics
 
 POLL_SECONDS = 0.1
@@ -35,7 +34,7 @@ class Evaluator:
         report: Report,
         timeline: Timeline = NO_TIMELINE,
         metrics: Metrics,
-        log: Log,
+        log: logs.Log,
         start_seconds: float = 0.0,
     ) -> None:
         """Take the longest start of an engine, `start_seconds`: the first evaluation may wait for it."""
@@ -46,7 +45,7 @@ class Evaluator:
         self._metrics = metrics
         self._log = log
         self._start_seconds = start_seconds
-        self._running: BackgroundTask[None] | None = None
+        self._running: background.BackgroundTask[None] | None = None
         self._samples: SampleWriter | None = None
         self.last_step: int | None = None
 
@@ -59,7 +58,7 @@ class Evaluator:
         if self._running is not None and not self._running.done:
             self._log.warning("evaluation skipped: the last one is still running", step=version)
             return
-        self._running = BackgroundTask.begin(
+        self._running = background.BackgroundTask.begin(
             self.evaluate(version, asyncio.Event()),
             "evaluation",
             self._log,
@@ -113,7 +112,7 @@ class Evaluator:
 class EvaluatedGroups:
     """The groups of one evaluation as they came, for the run to store. What fails here is only logged."""
 
-    def __init__(self, replay: ReplayClient, evaluation_id: str, log: Log) -> None:
+    def __init__(self, replay: ReplayClient, evaluation_id: str, log: logs.Log) -> None:
         self._replay = replay
         self._evaluation_id = evaluation_id
         self._log = log

@@ -10,16 +10,8 @@ from typing import Final
 import torch
 
 from slipstream.learner.checkpoints.checkpoint import latest_checkpoint, load_tensors, read_state, write_whole
-from slipstream.learner.policy.checkpoint_form import (
-    CheckpointError,
-    checkpoint_form,
-    in_checkpoint_form,
-    layers_of,
-)
-from slipstream.learner.policy.loading import without_progress_bars
-from slipstream.learner.policy.lora import saved_policy
+from slipstream.learner.policy import checkpoint_form, loading, lora, writing
 from slipstream.learner.policy.model import copy_companions
-from slipstream.learner.policy.writing import write_config, write_weights
 
 DTYPES: Final = ("float32", "bfloat16")
 
@@ -38,7 +30,7 @@ def export(checkpoint: Path, output: Path, *, dtype: str | None = None, replace:
     read_state(checkpoint)
     source = checkpoint / "model"
     written: torch.dtype = getattr(torch, dtype or _dtype_of(source))
-    policy = saved_policy(source)
+    policy = lora.saved_policy(source)
     if policy is None:
         write_whole(lambda partial: _export_plain(checkpoint, partial, dtype=written), output)
         return
@@ -63,17 +55,17 @@ def _export_plain(checkpoint: Path, directory: Path, *, dtype: torch.dtype) -> N
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), dtype=torch.float32)
 
     def shapes() -> Iterator[tuple[str, torch.Tensor]]:
-        yield from in_checkpoint_form(model, model.named_parameters())
+        yield from checkpoint_form.in_checkpoint_form(model, model.named_parameters())
 
     def tensors() -> Iterator[tuple[str, torch.Tensor]]:
-        for layer in layers_of(model.named_parameters()):
+        for layer in checkpoint_form.layers_of(model.named_parameters()):
             targets = {f"model/{name}": torch.empty(meta.shape) for name, meta in layer.items()}
             load_tensors(checkpoint, targets, alone=True)
             named = {name: targets[f"model/{name}"] for name in layer}
-            yield from checkpoint_form(model, named).items()
+            yield from checkpoint_form.checkpoint_form(model, named).items()
 
-    write_weights(directory, tensors, dtype=dtype, forms=shapes)
-    write_config(model, directory, dtype=dtype)
+    writing.write_weights(directory, tensors, dtype=dtype, forms=shapes)
+    writing.write_config(model, directory, dtype=dtype)
     copy_companions(source, directory)
 
 
@@ -86,7 +78,9 @@ def find_checkpoint(directory: Path) -> Path:
         return directory
     newest = latest_checkpoint(directory / "checkpoints")
     if newest is None:
-        raise CheckpointError(f"{directory} is neither a checkpoint (state.json) nor a run with checkpoints")
+        raise checkpoint_form.CheckpointError(
+            f"{directory} is neither a checkpoint (state.json) nor a run with checkpoints"
+        )
     return newest
 
 
@@ -97,11 +91,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("output", type=Path, help="directory to make")
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights; default: that of the run")
     arguments = parser.parse_args(argv)
-    without_progress_bars()
+    loading.without_progress_bars()
     try:
         checkpoint = find_checkpoint(arguments.checkpoint)
         export(checkpoint, arguments.output, dtype=arguments.dtype)
-    except (CheckpointError, OSError) as error:
+    except (checkpoint_form.CheckpointError, OSError) as error:
         print(f"slipstream export: {error}", file=sys.stderr)
         return 1
     print(f"{checkpoint} written to {arguments.output}")

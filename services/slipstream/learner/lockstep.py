@@ -20,10 +20,8 @@ from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State
 from slipstream.learner.checkpoints.shards import whole_bytes
 from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks, named_loss
-from slipstream.learner.training.gradients import Abandoned
-from slipstream.learner.training.record import StepResult
+from slipstream.learner.training import gradients, record, step
 from slipstream.learner.training.state import collect
-from slipstream.learner.training.step import TrainingStep
 from slipstream.records import Group
 from slipstream.rpc import codec
 from slipstream.v1 import learner_pb2 as pb
@@ -40,7 +38,11 @@ class Lockstep:
     """Executes commands on all ranks, one at a time; called on rank 0. Errors of every method: RankLost."""
 
     def __init__(
-        self, ranks: Alone | TorchRanks, training: TrainingStep, snapshot: Snapshot, writer: CheckpointWriter
+        self,
+        ranks: Alone | TorchRanks,
+        training: step.TrainingStep,
+        snapshot: Snapshot,
+        writer: CheckpointWriter,
     ) -> None:
         self.training = training
         self._snapshot = snapshot
@@ -55,11 +57,11 @@ class Lockstep:
         version: int,
         stopped: Callable[[], bool],
         unvaried_share: float | None,
-    ) -> StepResult:
+    ) -> record.StepResult:
         """Train on a batch: see TrainingStep.train."""
         command = pb.TrainBatch(version=version, unvaried_share=unvaried_share)
 
-        def work() -> StepResult:
+        def work() -> record.StepResult:
             return self.training.train(
                 groups,
                 version=version,
@@ -70,9 +72,10 @@ class Lockstep:
 
         return await self._on_all_ranks(pb.RankCommand(train=command), work, groups)
 
-    async def take_snapshot(self) -> None:
-        """Copy the weights for a publication. Nothing may be reading the last copy."""
-        await self._on_all_ranks(pb.RankCommand(snapshot=pb.TakeSnapshot()), self._snapshot.take)
+    async def take_snapshot(self, *, probe: bool = True) -> None:
+        """Copy the weights for a publication. Nothing may be reading the last copy. See Snapshot.take."""
+        command = pb.RankCommand(snapshot=pb.TakeSnapshot(probe=probe))
+        await self._on_all_ranks(command, lambda: self._snapshot.take(probe=probe))
 
     async def begin_checkpoint(self, state: State) -> None:
         """Begin to write a checkpoint in the background. Errors: OSError."""
@@ -110,7 +113,9 @@ class Lockstep:
             return work()
 
 
-def follow(ranks: TorchRanks, training: TrainingStep, snapshot: Snapshot, writer: CheckpointWriter) -> None:
+def follow(
+    ranks: TorchRanks, training: step.TrainingStep, snapshot: Snapshot, writer: CheckpointWriter
+) -> None:
     """Execute rank 0's commands until `finish`. Errors: RankLost, also when rank 0 is gone."""
     terminated: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):  # rank 0 gets it too, and writes a checkpoint first
@@ -136,7 +141,7 @@ def follow(ranks: TorchRanks, training: TrainingStep, snapshot: Snapshot, writer
 def _execute_command(
     command: pb.RankCommand,
     batch: Sequence[bytes],
-    training: TrainingStep,
+    training: step.TrainingStep,
     snapshot: Snapshot,
     writer: CheckpointWriter,
 ) -> None:
@@ -144,7 +149,7 @@ def _execute_command(
         case "train":
             _train(command.train, batch, training, writer)
         case "snapshot":
-            snapshot.take()
+            snapshot.take(probe=command.snapshot.probe)
         case "save":
             writer.begin(command.save.version, collect(training))
         case "settle":
@@ -162,13 +167,13 @@ def _after_copying(writer: CheckpointWriter) -> Callable[[Callable[[], None]], N
 
 
 def _train(
-    command: pb.TrainBatch, batch: Sequence[bytes], training: TrainingStep, writer: CheckpointWriter
+    command: pb.TrainBatch, batch: Sequence[bytes], training: step.TrainingStep, writer: CheckpointWriter
 ) -> None:
     groups = [codec.group_from_proto(types_pb2.Group.FromString(group)) for group in batch]
     share = command.unvaried_share if command.HasField("unvaried_share") else None
     try:
         training.train(groups, version=command.version, update=_after_copying(writer), unvaried_share=share)
-    except Abandoned:
+    except gradients.Abandoned:
         return
 
 

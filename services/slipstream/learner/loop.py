@@ -18,31 +18,23 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from slipstream.config import RunConfig
+from slipstream.learner import clients, evaluation, filtered_groups, prefetch, save_requests, saving
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.checkpoints.checkpoint import latest_checkpoint
-from slipstream.learner.clients import ReplayClient
-from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.export import export
 from slipstream.learner.lockstep import Lockstep
-from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
-from slipstream.learner.save_requests import SteadyWeights
-from slipstream.learner.saving import Saver
 from slipstream.learner.starvation import SampleDeadline, StarvationReport, Starved
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
-from slipstream.learner.training.gradients import Abandoned
-from slipstream.learner.training.record import StepResult
+from slipstream.learner.training import gradients, record
 from slipstream.parallel import beside, both
 from slipstream.records import Cursor, Generated, Group, StepTimes
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
-from slipstream.samples.writer import FilteredGroup, SampleWriter
-from slipstream.telemetry.clock import epoch_offset
-from slipstream.telemetry.logs import Log
+from slipstream.samples.writer import SampleWriter
+from slipstream.telemetry import clock, logs
 from slipstream.telemetry.metrics import Metrics
 
 
@@ -68,9 +60,9 @@ class Loop:
         run_dir: Path,
         lockstep: Lockstep,
         publishing: Publishing,
-        saver: Saver,
-        evaluator: Evaluator,
-        replay: ReplayClient,
+        saver: saving.Saver,
+        evaluator: evaluation.Evaluator,
+        replay: clients.ReplayClient,
         teacher: TeacherClient | None = None,
         report: Report,
         samples: SampleWriter | None = None,
@@ -79,7 +71,7 @@ class Loop:
         cursor: Cursor,
         unvaried_share: float | None,
         metrics: Metrics,
-        log: Log,
+        log: logs.Log,
     ) -> None:
         self._config = config
         self._run_dir = run_dir
@@ -95,14 +87,14 @@ class Loop:
         self._log = log
         self._bad_in_a_row = 0
         teach = None if teacher is None else teacher.teach
-        self._prefetch = Prefetch(replay, steps=config.learner.steps, log=log, teach=teach)
+        self._prefetch = prefetch.Prefetch(replay, steps=config.learner.steps, log=log, teach=teach)
         self._taught = teacher is not None
         self._deadline = SampleDeadline(config.learner, config.rollout)
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share
-        self._filtered: list[FilteredGroup] = []  # taken from replay, and not stored yet
-        self._weights = SteadyWeights()
+        self._filtered = filtered_groups.FilteredGroups(replay, log)
+        self._weights = save_requests.SteadyWeights()
         self._settled = True  # False between a step and its ack, when the weights are newer than `version`
         self.version = version
         metrics.set("trained_version", version)
@@ -142,7 +134,7 @@ class Loop:
                 await self._saver.save(self.version, self._cursor, self._unvaried_share)
             raise
         finally:
-            self._store_taken()
+            await self._store_taken()
             await self._release_prefetched()
         seconds = time.monotonic() - self._clock.started
         await self._saver.save(self.version, self._cursor, self._unvaried_share)
@@ -196,11 +188,13 @@ class Loop:
         if groups is None:
             return
         sampled = time.monotonic()
+        if self._samples is not None:
+            self._filtered.begin()
         async with self._weights.changing():
             try:
                 with self._timeline.during("train", step=self.version + 1):
-                    result, _ = await both(self._train(groups, stop), self._take_filtered())
-            except Abandoned:
+                    result = await self._train(groups, stop)
+            except gradients.Abandoned:
                 await self._replay.release(groups)
                 return
             trained = time.monotonic()
@@ -212,13 +206,14 @@ class Loop:
             wait=sampled - began,
             train=trained - sampled,
             publish=ended - trained,
+            checkpoint=self._saver.held_seconds(),
         )
         self._report_step(groups, generated, result, published, timing)
-        offset = epoch_offset()
+        offset = clock.epoch_offset()
         times = StepTimes(training=sampled + offset, trained=trained + offset)
         self._timeline.trained(self.version, groups, times)
         if self._samples is not None:
-            filtered, self._filtered = self._filtered, []
+            filtered = self._filtered.taken()
             self._samples.put(self.version, groups, result.token_values, filtered=filtered, times=times)
         await self._after_step()
 
@@ -279,7 +274,7 @@ class Loop:
         finally:
             self._metrics.set("learner_waiting", 0)
 
-    async def _train(self, groups: Sequence[Group], stop: asyncio.Event) -> StepResult:
+    async def _train(self, groups: Sequence[Group], stop: asyncio.Event) -> record.StepResult:
         """Train in a thread. Errors: Abandoned if `stop` is set before the first change; Diverged."""
         if self._config.learner.least_step_seconds:
             await _wait(stop, self._config.learner.least_step_seconds)
@@ -306,32 +301,23 @@ class Loop:
         """Store with the last step what was filtered since. A run that goes on later takes it then."""
         if self._samples is None or self.version < self._config.learner.steps:
             return
-        await self._take_filtered()
-        self._store_taken()
+        self._filtered.begin()
+        await self._store_taken()
 
-    def _store_taken(self) -> None:
+    async def _store_taken(self) -> None:
         """Store with the last step what a step took from replay that did not end. The run ends."""
         if self._samples is None:
             return
         self._samples.take_all()
-        filtered, self._filtered = self._filtered, []
-        if filtered:
+        await self._filtered.settle()
+        if filtered := self._filtered.taken():
             self._samples.put(self.version, [], None, filtered=filtered)
-
-    async def _take_filtered(self) -> None:
-        """Take the groups that replay has filtered or dropped since; none if it does not answer."""
-        if self._samples is None:
-            return
-        try:
-            self._filtered += await self._replay.take_filtered()
-        except (SlipstreamError, grpc.aio.AioRpcError) as error:
-            self._log.warning("filtered groups are not stored", error=f"{type(error).__name__}: {error}")
 
     def _report_step(
         self,
         groups: Sequence[Group],
         generated: Generated,
-        result: StepResult,
+        result: record.StepResult,
         published: Published,
         timing: Timing,
     ) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from slipstream.learner.clients import ReplayClient
 from slipstream.records import Group
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 
 Teach = Callable[[Sequence[Group]], Awaitable[list[Group]]]
 
@@ -15,13 +14,15 @@ Teach = Callable[[Sequence[Group]], Awaitable[list[Group]]]
 class Prefetch:
     """Holds at most one batch ahead, which is taken, or released by `release`."""
 
-    def __init__(self, replay: ReplayClient, *, steps: int, log: Log, teach: Teach | None = None) -> None:
+    def __init__(
+        self, replay: ReplayClient, *, steps: int, log: logs.Log, teach: Teach | None = None
+    ) -> None:
         """`teach` adds a teacher's logprobs to a batch."""
         self._replay = replay
         self._steps = steps
         self._teach = teach
         self._log = log
-        self._task: BackgroundTask[list[Group]] | None = None
+        self._task: background.BackgroundTask[list[Group]] | None = None
         self._sampled = asyncio.Event()
         self._held: list[Group] = []
 
@@ -62,11 +63,13 @@ class Prefetch:
             await self._replay.release(self._held)
         return failure
 
-    def _begin(self, version: int) -> BackgroundTask[list[Group]]:
+    def _begin(self, version: int) -> background.BackgroundTask[list[Group]]:
         """Return the running fetch, or start one."""
         if self._task is None:
             self._sampled, self._held = asyncio.Event(), []
-            self._task = BackgroundTask.begin_unlogged(self._fetch(version), "fetch of a batch", self._log)
+            self._task = background.BackgroundTask.begin_unlogged(
+                self._fetch(version), "fetch of a batch", self._log
+            )
         return self._task
 
     async def _fetch(self, version: int) -> list[Group]:

@@ -8,7 +8,9 @@ Without overlap, training waits for the announcement. A snapshot changes only wh
 
 import asyncio
 import os
+import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -94,16 +96,17 @@ class Publishing:
 
     async def _bring(self, version: int, taken: asyncio.Event) -> Published:
         """Copy the weights, set `taken`, broadcast the copy, announce it. Errors: RankLost, Unreachable."""
+        began = time.monotonic()
         async with self._weights:  # held until the end of the broadcast, which reads the snapshot
             try:
-                await self._lockstep.take_snapshot()
+                await self._lockstep.take_snapshot(probe=self._publisher.wants_probe(version))
             except BaseException:
                 self._publisher.refuse(f"the snapshot of version {version} is incomplete")
                 raise
             taken.set()
             published = await self._publisher.publish(version)
         await self._replay.announce(version)
-        return published
+        return replace(published, seconds=time.monotonic() - began)
 
 
 def overlaps(config: RunConfig, device: torch.device) -> bool:

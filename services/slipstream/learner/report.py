@@ -26,12 +26,16 @@ from slipstream.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds of a step by phase, and of the loop since its start (`elapsed`)."""
+    """Seconds of a step by phase, and of the loop since its start (`elapsed`).
+
+    `checkpoint`: for how long a checkpoint has held training since the step before; it is in no other phase.
+    """
 
     elapsed: float
     wait: float
     train: float
     publish: float
+    checkpoint: float = 0.0
 
     @property
     def total(self) -> float:
@@ -94,12 +98,17 @@ class Report:
             "wait_seconds": timing.wait,
             "train_seconds": timing.train,
             "publish_seconds": timing.publish,
+            "checkpoint_seconds": timing.checkpoint,
             "pause_seconds": published.pause_seconds,
             "transfer_seconds": published.transfer_seconds,
+            "served_seconds": published.seconds,
+            "sent_bytes": published.sent_bytes,
+            "weights_changed": math.nan if published.changed is None else published.changed,
             "workers": published.rollouts,
         }
         self.event("step", **row)
         self._observe(result, row, timing)
+        self._observe_publication(published)
         self._observe_lengths(groups)
         return row
 
@@ -134,6 +143,13 @@ class Report:
         """Close both files."""
         self._rows.close()
         self._samples.close()
+
+    def _observe_publication(self, published: Published) -> None:
+        if published.rollouts:
+            self._metrics.observe("step_to_served_seconds", published.seconds)
+        if published.changed is not None:
+            self._metrics.set("weights_changed_fraction", published.changed)
+            self._metrics.count("versions_unchanged_total", published.changed == 0.0)
 
     def _observe(self, result: StepResult, row: Mapping[str, Any], timing: Timing) -> None:
         metrics = self._metrics

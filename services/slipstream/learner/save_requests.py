@@ -13,18 +13,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from slipstream.learner.saving import NotSaved
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 
 
 class SaveRequests:
     """Requests at the same time share one checkpoint. It is written to its end if they are cancelled, too."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: logs.Log) -> None:
         self._log = log
         self._ended = False
         self._save: Callable[[], Coroutine[Any, Any, int]] | None = None
-        self._running: BackgroundTask[int] | None = None
+        self._running: background.BackgroundTask[int] | None = None
 
     def serve(self, save: Callable[[], Coroutine[Any, Any, int]]) -> None:
         """Answer requests from now on. `save` writes a checkpoint, and returns its version."""
@@ -46,7 +45,9 @@ class SaveRequests:
                 "first and saves its model at the end of each round"
             )
         if self._running is None or self._running.done:
-            self._running = BackgroundTask.begin_unlogged(self._save(), "requested checkpoint", self._log)
+            self._running = background.BackgroundTask.begin_unlogged(
+                self._save(), "requested checkpoint", self._log
+            )
         return await self._running.settle_shielded()
 
 

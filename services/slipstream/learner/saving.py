@@ -12,16 +12,14 @@ import grpc
 import torch
 
 from slipstream.config import CheckpointConfig
-from slipstream.learner.checkpoints.checkpoint import State, prune
-from slipstream.learner.checkpoints.shards import whole_bytes
+from slipstream.learner.checkpoints import checkpoint, shards
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.training.state import collect
 from slipstream.records import Cursor
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 from slipstream.telemetry.metrics import Metrics
 
 ASSUMED_BYTES_PER_SECOND: Final = 100e6
@@ -55,7 +53,7 @@ class Saver:
         durable: int | None,
         timeline: Timeline = NO_TIMELINE,
         metrics: Metrics,
-        log: Log,
+        log: logs.Log,
     ) -> None:
         self._root = root
         self._config = config
@@ -67,9 +65,10 @@ class Saver:
         self._log = log
         self._turn = asyncio.Lock()
         self._failure = ""
-        self._writing: BackgroundTask[None] | None = None
+        self._writing: background.BackgroundTask[None] | None = None
         self._begun: int | None = None
         self._started = 0.0
+        self._held = 0.0
         metrics.count("checkpoint_failures_total", 0)  # so that a rate sees the first one
         metrics.set("checkpoint_version", durable or 0)
         self.durable = durable
@@ -81,8 +80,17 @@ class Saver:
 
     async def begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
         """Begin to write the state at `version` in the background. Errors: RankLost."""
-        async with self._turn:
-            await self._begin_once(version, cursor, unvaried_share)
+        began = time.monotonic()
+        try:
+            async with self._turn:
+                await self._begin_once(version, cursor, unvaried_share)
+        finally:
+            self._held += time.monotonic() - began
+
+    def held_seconds(self) -> float:
+        """Return for how long `begin` has held training since the last call of this method."""
+        held, self._held = self._held, 0.0
+        return held
 
     async def settle(self) -> None:
         """Wait until the current checkpoint is written. Errors: RankLost."""
@@ -118,7 +126,7 @@ class Saver:
     async def _begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
         began = time.monotonic()
         memory = self._lockstep.training.memory.to_dict()
-        state = State(
+        state = checkpoint.State(
             version=version,
             model_fingerprint=self._fingerprint,
             memory=memory,
@@ -134,7 +142,7 @@ class Saver:
             return
         self._begun = version
         self._started = time.monotonic()
-        self._writing = BackgroundTask.begin(
+        self._writing = background.BackgroundTask.begin(
             self._finish(version, began), "checkpoint", self._log, step=version
         )
 
@@ -163,7 +171,7 @@ class Saver:
         self._metrics.set("checkpoint_version", version)
         self._warn(too_slow(time.monotonic() - self._started, stop_seconds=self._config.stop_seconds))
         with suppress(OSError):
-            await asyncio.to_thread(prune, self._root, keep=self._config.keep)
+            await asyncio.to_thread(checkpoint.prune, self._root, keep=self._config.keep)
         try:
             await self._replay.confirm_checkpoint(version)
         except Unreachable as error:
@@ -188,11 +196,11 @@ class Saver:
 
 def expected_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
     """Return the size of a checkpoint after the first step, from its tensors now, which may lack moments."""
-    size = whole_bytes(tensors)
+    size = shards.whole_bytes(tensors)
     if any("optimizer/" in name for name in tensors):
         return size
     trained = {n: t for n, t in tensors.items() if n.startswith(("model/", "critic/module/"))}
-    return size + MOMENTS * whole_bytes(trained)
+    return size + MOMENTS * shards.whole_bytes(trained)
 
 
 def too_large(size: int, *, stop_seconds: float | None) -> str | None:

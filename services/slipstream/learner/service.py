@@ -1,7 +1,7 @@
 """The learner as a service: the fleet stream that it serves, and its clients and files."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from slipstream.config import RunConfig
+from slipstream.learner import clients, evaluation
 from slipstream.learner.broadcast.fleet import Fleet
 from slipstream.learner.broadcast.publisher import Publisher
-from slipstream.learner.clients import ReplayClient
-from slipstream.learner.evaluation import Evaluator
+from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.report import Report
 from slipstream.records import Cursor
 from slipstream.rpc.channel import open_channel
@@ -20,8 +20,7 @@ from slipstream.rpc.pod import Pod
 from slipstream.rpc.server import Server, start_server
 from slipstream.samples.timeline.writer import Timeline, open_timeline
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
-from slipstream.weights.group import backend_of, nccl_version
-from slipstream.weights.manifest import model_fingerprint
+from slipstream.weights import group, manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +33,21 @@ class LearnerService:
     device: torch.device
     fleet: Fleet
     server: Server
-    replay: ReplayClient
+    replay: clients.ReplayClient
     report: Report
-    evaluator: Evaluator
+    evaluator: evaluation.Evaluator
     timeline: Timeline
     weights: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the snapshot of the weights is changed or sent."""
     ending: ExitStack = field(default_factory=ExitStack)
     """Closed at the end, after the fleet was told that the run is over."""
 
-    def publisher(self, tensors: Mapping[str, torch.Tensor], *, dtype: torch.dtype) -> Publisher:
+    def publisher(self, snapshot: Snapshot, *, dtype: torch.dtype) -> Publisher:
         """Make the publisher of these weights."""
         publisher = Publisher(
-            weights=tensors,
+            weights=snapshot.tensors,
+            changes=snapshot.changes,
+            probe=lambda: snapshot.probe,
             dtype=dtype,
             device=self.device,
             fleet=self.fleet,
@@ -89,11 +90,11 @@ async def _service(
     pod: Pod, timeline: Timeline, *, served: Path, device: torch.device, goodbye: str
 ) -> AsyncIterator[LearnerService]:
     config, run_dir = pod.config, run_directory(pod.config)
-    fingerprint = model_fingerprint(served)
+    fingerprint = manifest.model_fingerprint(served)
     fleet = Fleet(
         model_fingerprint=fingerprint,
-        backend=backend_of(device),
-        nccl_version=nccl_version(device),
+        backend=group.backend_of(device),
+        nccl_version=group.nccl_version(device),
         timeline=timeline,
         metrics=pod.metrics,
         log=pod.log,
@@ -105,8 +106,8 @@ async def _service(
         log=pod.log,
     )
     channel = open_channel(config.replay.address, config.rpc, log=pod.log)
-    replay, report = ReplayClient(channel, config, log=pod.log), Report(run_dir, pod.metrics)
-    evaluator = Evaluator(
+    replay, report = clients.ReplayClient(channel, config, log=pod.log), Report(run_dir, pod.metrics)
+    evaluator = evaluation.Evaluator(
         config=config.evaluation,
         replay=replay,
         report=report,

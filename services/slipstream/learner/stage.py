@@ -11,30 +11,17 @@ from pathlib import Path
 
 import torch
 
-from slipstream.config import RunConfig
-from slipstream.config.stages import (
-    DistillationStage,
-    PreferenceStage,
-    SampledStage,
-    Stage,
-    StepLabelsStage,
-    VerifiedStage,
-)
+from slipstream import parallel, prompts, records
+from slipstream.config import RunConfig, stages
 from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
-from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
-from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy import loading, model
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.service import open_learner_service
+from slipstream.learner.stages import preference, step_labels, verified
 from slipstream.learner.stages.delivery import MeasuredLocally, NothingTrained, ServedByRollouts
 from slipstream.learner.stages.demonstrations import DemonstrationSampler
-from slipstream.learner.stages.preference import PreferenceTraining
 from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
-from slipstream.learner.stages.step_labels import StepLabelling
-from slipstream.learner.stages.verified import VerifiedTraining, translation
-from slipstream.parallel import beside
-from slipstream.prompts import make_source
-from slipstream.records import START
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.tokens import Tokens, load_tokens
 
@@ -42,8 +29,8 @@ from slipstream.tokens import Tokens, load_tokens
 async def main(pod: Pod) -> None:
     """Load, attach to replay, serve the fleet, and run the rounds to their end or until the pod stops."""
     config, stage = pod.config, sampled_stage(pod.config.stages)
-    teacher = stage.teacher if isinstance(stage, DistillationStage) else None
-    device = pick_device(config.learner.device)
+    teacher = stage.teacher if isinstance(stage, stages.DistillationStage) else None
+    device = loading.pick_device(config.learner.device)
     async with open_learner_service(
         pod, served=teacher or config.model.directory(), device=device, goodbye="the stage is over"
     ) as service:
@@ -53,11 +40,13 @@ async def main(pod: Pod) -> None:
             service.fleet.version = version
         else:
             served = await asyncio.to_thread(_load_served, teacher, device, policy.dtype)
-        snapshot = Snapshot(served, Alone())
+        snapshot = Snapshot(
+            served, Alone(), deltas=config.weights.deltas, parity_tokens=config.weights.parity_tokens
+        )
         await asyncio.to_thread(snapshot.take)
-        publisher = service.publisher(snapshot.tensors, dtype=served.dtype)
+        publisher = service.publisher(snapshot, dtype=served.dtype)
         delivery: Delivery
-        if isinstance(stage, StepLabelsStage):
+        if isinstance(stage, stages.StepLabelsStage):
             delivery = NothingTrained(service.fleet)
         elif teacher is None:
             delivery = ServedByRollouts(snapshot, publisher, service.evaluator)
@@ -75,55 +64,61 @@ async def main(pod: Pod) -> None:
             version=version,
             log=pod.log,
         )
-        await service.begin(version, START)
-        async with beside(catch_up(publisher, service.fleet, service.weights)):
+        await service.begin(version, records.START)
+        async with parallel.beside(catch_up(publisher, service.fleet, service.weights)):
             await rounds.run(pod.stop)
 
 
-def sampled_stage(stages: Sequence[Stage]) -> SampledStage:
+def sampled_stage(configured: Sequence[stages.Stage]) -> stages.SampledStage:
     """Return the stage that this program runs. Errors: ValueError if it is not one stage that samples."""
-    if len(stages) != 1 or not isinstance(stages[0], SampledStage):
+    if len(configured) != 1 or not isinstance(configured[0], stages.SampledStage):
         raise ValueError("this program runs one stage that samples; `slipstream run` starts it for each")
-    return stages[0]
+    return configured[0]
 
 
-def load(config: RunConfig, run_dir: Path, device: torch.device) -> tuple[Policy, int]:
+def load(config: RunConfig, run_dir: Path, device: torch.device) -> tuple[model.Policy, int]:
     """Load the model of the last round, or of the start; return it with the number of rounds. Blocks."""
-    without_progress_bars()
+    loading.without_progress_bars()
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
     source, rounds = config.model.directory(), rounds_of(run_dir)
     weights = rounds[-1] if rounds else source
-    policy = load_policy(weights, source=source, device=device, dtype=getattr(torch, config.model.dtype))
+    policy = loading.load_policy(
+        weights, source=source, device=device, dtype=getattr(torch, config.model.dtype)
+    )
     policy.saved_dtype = getattr(torch, config.learner.checkpoint.model_dtype or config.model.dtype)
     return policy, number_of(weights) if rounds else 0
 
 
-def training_of(policy: Policy, config: RunConfig, stage: SampledStage) -> Training:
+def training_of(policy: model.Policy, config: RunConfig, stage: stages.SampledStage) -> Training:
     """Return the training of a round for this kind of stage."""
     budget = config.rollout.max_new_tokens
     tokens = load_tokens(config.model.directory(), max_new_tokens=budget)
-    if isinstance(stage, PreferenceStage):
-        source = make_source(config.data, seed=config.seed)
-        return PreferenceTraining(policy, config, stage, tokens=tokens, source=source)
-    if isinstance(stage, StepLabelsStage):
-        return StepLabelling(stage, reward=config.evaluation.reward)
+    if isinstance(stage, stages.PreferenceStage):
+        source = prompts.make_source(config.data, seed=config.seed)
+        return preference.PreferenceTraining(policy, config, stage, tokens=tokens, source=source)
+    if isinstance(stage, stages.StepLabelsStage):
+        return step_labels.StepLabelling(stage, reward=config.evaluation.reward)
     demonstrations = _demonstrations(config, stage, tokens)
-    if isinstance(stage, DistillationStage):
+    if isinstance(stage, stages.DistillationStage):
         teacher = load_tokens(stage.teacher, max_new_tokens=budget)
         same = same_tokens((config.model.directory(), tokens), (stage.teacher, teacher))
-        translate = translation(tokens, same_tokens=same)
-        return VerifiedTraining(policy, config, stage, translate=translate, demonstrations=demonstrations)
-    return VerifiedTraining(policy, config, stage, demonstrations=demonstrations)
+        translate = verified.translation(tokens, same_tokens=same)
+        return verified.VerifiedTraining(
+            policy, config, stage, translate=translate, demonstrations=demonstrations
+        )
+    return verified.VerifiedTraining(policy, config, stage, demonstrations=demonstrations)
 
 
-def _demonstrations(config: RunConfig, stage: VerifiedStage, tokens: Tokens) -> DemonstrationSampler | None:
+def _demonstrations(
+    config: RunConfig, stage: stages.VerifiedStage, tokens: Tokens
+) -> DemonstrationSampler | None:
     """Return the sampler of demonstrations; None for a stage without a mix."""
     if stage.mix is None:
         return None
     return DemonstrationSampler(
         stage.mix,
-        source=make_source(stage.mix.data, seed=config.seed),
+        source=prompts.make_source(stage.mix.data, seed=config.seed),
         tokens=tokens,
         most_answers=stage.groups * config.rollout.group_size,
     )
@@ -138,8 +133,8 @@ def same_tokens(one: tuple[Path, Tokens], other: tuple[Path, Tokens]) -> bool:
     return same_file and one[1].encode_answer("") == other[1].encode_answer("")
 
 
-def _load_served(directory: Path, device: torch.device, dtype: torch.dtype) -> Policy:
-    return load_policy(directory, source=directory, device=device, dtype=dtype)
+def _load_served(directory: Path, device: torch.device, dtype: torch.dtype) -> model.Policy:
+    return loading.load_policy(directory, source=directory, device=device, dtype=dtype)
 
 
 if __name__ == "__main__":

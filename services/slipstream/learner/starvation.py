@@ -10,8 +10,7 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from slipstream.config.sections.learner import LearnerConfig
-from slipstream.config.sections.rollout import RolloutConfig
+from slipstream.config import LearnerConfig, RolloutConfig
 from slipstream.records import Activity, Admission, Ledger, WorkerActivity, WorkerKind
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log

@@ -11,17 +11,14 @@ from slipstream.algorithms.spec import Distillation
 from slipstream.config import RunConfig
 from slipstream.parallel import all_of
 from slipstream.records import Group, Segment, TeacherLogprobs
-from slipstream.rpc import codec
+from slipstream.rpc import codec, errors, group_checks, vocabulary
 from slipstream.rpc.channel import call_with_growing_deadline, open_channel
-from slipstream.rpc.errors import MessageTooLarge, SlipstreamError, Unreachable
-from slipstream.rpc.group_checks import LARGEST_TOKEN_ID, vocabulary_size
-from slipstream.rpc.vocabulary import vocabulary_of
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import teacher_pb2 as pb
 from slipstream.v1.teacher_pb2_grpc import TeacherStub
 
 
-class UnfitTeacher(SlipstreamError):
+class UnfitTeacher(errors.SlipstreamError):
     """The teacher refused the tokens and would refuse them again, or its weights have changed."""
 
 
@@ -62,8 +59,8 @@ class TeacherClient:
         self._temperature = config.rollout.temperature
         self._longest = config.learner.max_tokens_per_row
         self._top_k = distillation.resolved_top_k
-        self._vocabulary = vocabulary_of(directory)
-        self._vocabulary_size = vocabulary_size(directory) or LARGEST_TOKEN_ID
+        self._vocabulary = vocabulary.vocabulary_of(directory)
+        self._vocabulary_size = group_checks.vocabulary_size(directory) or group_checks.LARGEST_TOKEN_ID
         self._free = asyncio.Semaphore(config.teacher.requests)
         self._log = log
         self._fingerprint: str | None = None
@@ -129,11 +126,11 @@ class TeacherClient:
                 longest_seconds=self._config.timeout_seconds,
                 give_up_after=self._config.patience_seconds,
             )
-        except MessageTooLarge as error:
+        except errors.MessageTooLarge as error:
             lower = " or algorithm.distillation.top_k" if self._top_k else ""
             raise UnfitTeacher(f"group {group.group_id}: {error}{lower}") from error
-        except Unreachable as error:
-            raise Unreachable(
+        except errors.Unreachable as error:
+            raise errors.Unreachable(
                 f"{error}; see the log of the teacher (logs/teacher.log in the folder of the run), check "
                 f"teacher.address ({self._config.address}), and raise teacher.patience_seconds "
                 f"({self._config.patience_seconds:g}) where the teacher takes longer to come back"

@@ -17,8 +17,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from slipstream.processes.lifetime.parent_death import die_with_parent
-from slipstream.processes.lifetime.process_tree import children
+from slipstream.processes.lifetime import parent_death, process_tree
 
 LEARNER = "slipstream.learner"
 LOOPBACK = "127.0.0.1"
@@ -31,7 +30,7 @@ def main(argv: Sequence[str]) -> None:
 
     own, others = parse(argv)
     if own.parent is not None:
-        die_with_parent(own.parent)
+        parent_death.die_with_parent(own.parent)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _pass_on)
     run.main([*rendezvous_arguments(own), "--signals-to-handle=SIGQUIT", "-m", LEARNER, *others])
@@ -68,7 +67,7 @@ def rendezvous_arguments(own: argparse.Namespace) -> list[str]:
 
 def _pass_on(number: int, frame: object) -> None:
     """Pass a signal on to the ranks, so that they end in order. torchrun itself would report a failure."""
-    for child in children():
+    for child in process_tree.children():
         with suppress(ProcessLookupError):
             os.kill(child, number)
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from random import Random
 
 from slipstream.config.data import FileData
-from slipstream.prompts.reading import read_rows
+from slipstream.prompts import reading, split
 from slipstream.prompts.rows import Example, Origin, read_examples
-from slipstream.prompts.split import in_fraction
 from slipstream.records import Prompt
 
 # Late leases may still need the order of the epoch before the current one.
@@ -98,7 +97,9 @@ def split_rows(
     if held_out_rows is not None:
         held_out = {canonical(row.prompt): row.prompt for row in held_out_rows}
     else:
-        held_out = {text: row.prompt for row in rows if in_fraction(text := canonical(row.prompt), fraction)}
+        held_out = {
+            text: row.prompt for row in rows if split.in_fraction(text := canonical(row.prompt), fraction)
+        }
     training = [row for row in rows if canonical(row.prompt) not in held_out]
     if held_out and training:
         return RowSource(training, tuple(held_out.values()), seed=seed)
@@ -120,4 +121,4 @@ def canonical(prompt: Prompt) -> str:
 def _examples(path: Path, data: FileData, *, demonstrated: bool) -> list[Example]:
     path = path.expanduser()
     origin = Origin(name=str(path), short=path.name, task=path.stem, unit="line")
-    return read_examples(read_rows(path), origin, data, demonstrated=demonstrated)
+    return read_examples(reading.read_rows(path), origin, data, demonstrated=demonstrated)

@@ -1,15 +1,15 @@
-"""Training data for a judge: questions whether an answer is right, made from the prompts of another task.
+"""Questions to a judge (a model) about an answer, and training data of them from another task's prompts.
 
-The "evaluation fine-tuning" data of Self-Rewarding Language Models, arXiv:2401.10020, section 2.1, for tasks
-with a known right answer. Half of the questions show the right answer, and half show it with one digit
-changed.
+The training data are the "evaluation fine-tuning" data of Self-Rewarding Language Models, arXiv:2401.10020,
+section 2.1, for tasks with a known right answer. Half of the questions show the right answer, and half show
+it with one digit changed.
 """
 
+import re
 from random import Random
 
-from slipstream.prompts.judge_question import fill_template
 from slipstream.prompts.source import PromptSource
-from slipstream.records import Prompt
+from slipstream.records import ChatMessage, Prompt
 
 DIGITS = "0123456789"
 
@@ -59,3 +59,37 @@ def change_one_digit(answer: str, random: Random) -> str:
     position = random.choice(positions)
     digit = random.choice([digit for digit in DIGITS if digit != answer[position]])
     return answer[:position] + digit + answer[position + 1 :]
+
+
+def judge_question(template: str, prompt: Prompt, *, answer: str) -> Prompt:
+    """Return the question about an answer: plain text, or one user message if the prompt has messages."""
+    text = fill_template(template, prompt=prompt_as_text(prompt), answer=answer, reference=prompt.answer)
+    if not prompt.messages:
+        return Prompt(
+            prompt_id=prompt.prompt_id,
+            task=prompt.task,
+            answer=prompt.answer,
+            text=text,
+            source=prompt.source,
+        )
+    message = ChatMessage(role="user", content=text)
+    return Prompt(
+        prompt_id=prompt.prompt_id,
+        task=prompt.task,
+        answer=prompt.answer,
+        messages=(message,),
+        source=prompt.source,
+    )
+
+
+def prompt_as_text(prompt: Prompt) -> str:
+    """Return a prompt as text for a judge: the text, the only message, or all messages with their roles."""
+    if len(prompt.messages) == 1:
+        return prompt.messages[0].content
+    return prompt.text or "\n\n".join(f"{turn.role}: {turn.content}" for turn in prompt.messages)
+
+
+def fill_template(template: str, **contents: str) -> str:
+    """Replace each {name} of the template by its content; a {name} inside of a content stays as it is."""
+    names = re.compile("|".join(rf"\{{{name}\}}" for name in contents))
+    return names.sub(lambda name: contents[name[0][1:-1]], template)

@@ -3,90 +3,74 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from slipstream.config.data import (
-    AdditionData,
-    CountdownData,
-    DataConfig,
-    FileData,
-    HubData,
-    JudgingData,
-    MixtureData,
-    ReasoningGymData,
-    SeedsData,
-    SortDigitsData,
-    TaskData,
-    default_name,
-    source_names,
-)
-from slipstream.prompts.addition import Addition
-from slipstream.prompts.countdown import Countdown
+from slipstream.config import data
+from slipstream.prompts import countdown, digits, generated, gym, judging, mixture, seeds
 from slipstream.prompts.file import load_file
-from slipstream.prompts.generated import GeneratedSource
-from slipstream.prompts.gym import gym_source
 from slipstream.prompts.hub import load_hub
-from slipstream.prompts.judging import JudgingSource
-from slipstream.prompts.mixture import MixedSource, MixtureSource
-from slipstream.prompts.seeds import SeedsSource
-from slipstream.prompts.sort_digits import SortDigits
 from slipstream.prompts.source import PromptSource
 
 
-def make_source(data: DataConfig, *, seed: int) -> PromptSource:
+def make_source(section: data.DataConfig, *, seed: int) -> PromptSource:
     """Return the source of the prompts that a run trains on and is evaluated on.
 
     Errors: ValueError for a bad data file or data set, or for a task too small to hold prompts out.
     """
-    assert data.kind in SOURCES, (
-        f"the kind of data {data.kind!r} has no line in the table SOURCES of slipstream/prompts/make.py; add "
-        f'"{data.kind}": a function of the section and the seed that returns a PromptSource'
+    assert section.kind in SOURCES, (
+        f"the kind of data {section.kind!r} has no line in the table SOURCES of "
+        "slipstream/prompts/make.py; add "
+        f'"{section.kind}": a function of the section and the seed that returns a PromptSource'
     )
-    return SOURCES[data.kind](data, seed)
+    return SOURCES[section.kind](section, seed)
 
 
-def _addition(data: AdditionData, seed: int) -> PromptSource:
-    return GeneratedSource(Addition(digits=data.digits), seed=seed)
+def _addition(section: data.AdditionData, seed: int) -> PromptSource:
+    return generated.GeneratedSource(digits.Addition(digits=section.digits), seed=seed)
 
 
-def _countdown(data: CountdownData, seed: int) -> PromptSource:
-    return GeneratedSource(Countdown(count=data.numbers, largest=data.largest), seed=seed)
-
-
-def _sort_digits(data: SortDigitsData, seed: int) -> PromptSource:
-    return GeneratedSource(SortDigits(length=data.length), seed=seed)
-
-
-def _file(data: FileData, seed: int) -> PromptSource:
-    return load_file(data, seed=seed)
-
-
-def _hub(data: HubData, seed: int) -> PromptSource:
-    return load_hub(data, seed=seed)
-
-
-def _gym(data: ReasoningGymData, seed: int) -> PromptSource:
-    return gym_source(data, seed=seed)
-
-
-def _seeds(data: SeedsData, seed: int) -> PromptSource:
-    return SeedsSource(data.prompt, size=data.size, seed=seed)
-
-
-def _judging(data: JudgingData, seed: int) -> PromptSource:
-    return JudgingSource(make_source(data.of, seed=seed), prompt=data.prompt, answers=data.answers, seed=seed)
-
-
-def _mixture(data: MixtureData, seed: int) -> PromptSource:
-    return MixtureSource(
-        [_mixed(part, name, seed) for part, name in zip(data.of, source_names(data), strict=True)]
+def _countdown(section: data.CountdownData, seed: int) -> PromptSource:
+    return generated.GeneratedSource(
+        countdown.Countdown(count=section.numbers, largest=section.largest), seed=seed
     )
 
 
-def _mixed(data: TaskData, name: str, seed: int) -> MixedSource:
-    return MixedSource(
+def _sort_digits(section: data.SortDigitsData, seed: int) -> PromptSource:
+    return generated.GeneratedSource(digits.SortDigits(length=section.length), seed=seed)
+
+
+def _file(section: data.FileData, seed: int) -> PromptSource:
+    return load_file(section, seed=seed)
+
+
+def _hub(section: data.HubData, seed: int) -> PromptSource:
+    return load_hub(section, seed=seed)
+
+
+def _gym(section: data.ReasoningGymData, seed: int) -> PromptSource:
+    return gym.gym_source(section, seed=seed)
+
+
+def _seeds(section: data.SeedsData, seed: int) -> PromptSource:
+    return seeds.SeedsSource(section.prompt, size=section.size, seed=seed)
+
+
+def _judging(section: data.JudgingData, seed: int) -> PromptSource:
+    return judging.JudgingSource(
+        make_source(section.of, seed=seed), prompt=section.prompt, answers=section.answers, seed=seed
+    )
+
+
+def _mixture(section: data.MixtureData, seed: int) -> PromptSource:
+    return mixture.MixtureSource(
+        [_mixed(part, name, seed) for part, name in zip(section.of, data.source_names(section), strict=True)]
+    )
+
+
+def _mixed(section: data.TaskData, name: str, seed: int) -> mixture.MixedSource:
+    return mixture.MixedSource(
         name=name,
-        share=data.share,
-        prompts=make_source(data, seed=seed),
-        prefix="" if name == default_name(data) else f"{name}/",
+        share=section.share,
+        prompts=make_source(section, seed=seed),
+        prefix="" if name == data.default_name(section) else f"{name}/",
     )
 
 

@@ -4,9 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from slipstream.answers.latex_input import normalize
-from slipstream.answers.number import read_number
-from slipstream.answers.strict_json import check_schema, read_json
+from slipstream.answers import latex_input, number, strict_json
 from slipstream.config.rewards import GroundTruth, RewardSection
 from slipstream.records import Prompt
 
@@ -40,7 +38,7 @@ def _answer(reward: Any, prompt: Prompt) -> str:
 def _number(reward: Any, prompt: Prompt) -> None:
     answer = _answer(reward, prompt)
     try:
-        read_number(answer)
+        number.read_number(answer)
     except ValueError as error:
         raise ValueError(f"has the answer {answer[:40]!r}, which cannot be read: {error}") from error
 
@@ -48,7 +46,7 @@ def _number(reward: Any, prompt: Prompt) -> None:
 def _expression(reward: Any, prompt: Prompt) -> None:
     answer = _answer(reward, prompt)
     try:
-        normalize(answer)
+        latex_input.normalize(answer)
     except ValueError as error:
         raise ValueError(f"has the answer {answer[:40]!r}, which cannot be read: {error}") from error
 
@@ -65,7 +63,7 @@ def _schema(reward: Any, prompt: Prompt) -> None:
     if reward.schema_field is None:
         return
     try:
-        check_schema(read_json(prompt.fields.get(reward.schema_field, "")))
+        strict_json.check_schema(strict_json.read_json(prompt.fields.get(reward.schema_field, "")))
     except ImportError:  # jsonschema is installed in the verifier
         return
     except ValueError as error:

@@ -1,17 +1,38 @@
 """The frozen values that pods exchange: prompts, completions, groups, counters."""
 
-from slipstream.records.activity import Activity, WorkerActivity, WorkerKind
-from slipstream.records.admission import NEVER_PAUSED, Admission
+from slipstream.records.activity import (
+    Activity,
+    ListedRollout,
+    RolloutStatus,
+    WorkerActivity,
+    WorkerKind,
+)
 from slipstream.records.characters import has_surrogates, without_surrogates
-from slipstream.records.completion import Completion, FinishReason, Segment, TurnEnd, VersionSpan
+from slipstream.records.completion import (
+    NO_VERSION,
+    Completion,
+    FinishReason,
+    Segment,
+    TurnEnd,
+    VersionSpan,
+    sampling_order,
+)
 from slipstream.records.evaluation import Evaluation, Generated, SourceAccuracy
-from slipstream.records.group import Group, HandOut, InsertOutcome, Lease, Purpose
-from slipstream.records.group_times import GroupTimes, RolloutTime, StepTimes
-from slipstream.records.ledger import START, Cursor, Ledger, ReplayStats
+from slipstream.records.group import (
+    Group,
+    GroupTimes,
+    HandOut,
+    InsertOutcome,
+    Lease,
+    Purpose,
+    RolloutTime,
+    StepTimes,
+)
+from slipstream.records.json_values import finite, finite_number
+from slipstream.records.ledger import NEVER_PAUSED, START, Admission, Cursor, Ledger, ReplayStats
 from slipstream.records.logprobs import TeacherLogprobs, TopLogprobs
 from slipstream.records.prompt import ChatMessage, Prompt
 from slipstream.records.reward import Outcome, Reward, StepReward
-from slipstream.records.rollouts import NO_VERSION, ListedRollout, RolloutStatus
 from slipstream.records.routed_experts import RoutedExperts, RoutingMismatch
 from slipstream.records.turn import Chunk, Sampling, Turn, chunk_since, chunk_until, joined, turn_of
 
@@ -58,8 +79,11 @@ __all__ = [
     "WorkerKind",
     "chunk_since",
     "chunk_until",
+    "finite",
+    "finite_number",
     "has_surrogates",
     "joined",
+    "sampling_order",
     "turn_of",
     "without_surrogates",
 ]

@@ -1,12 +1,15 @@
 """One sampled answer, token by token."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from slipstream.records.logprobs import TeacherLogprobs, TopLogprobs
 from slipstream.records.reward import Outcome, Reward
 from slipstream.records.routed_experts import RoutedExperts
+
+NO_VERSION = -1
+"""No policy version: that of a rollout that has not served any."""
 
 
 class FinishReason(Enum):
@@ -148,3 +151,28 @@ class Completion(Segment):
         first, *later = segments
         assert isinstance(first, Completion), "the first segment is the completion itself"
         return replace(first, later_segments=tuple(later))
+
+
+def sampling_order(completion: Completion) -> list[Sequence[int]]:
+    """Return for each segment the index of each of its sampled tokens among all sampled tokens of the
+    completion, in the order of sampling.
+
+    A turn of one segment may lie between two turns of another. Segments without turns follow one another.
+    """
+    order: list[list[int]] = [[] for _ in completion.segments]
+    position = 0
+    for _, segment, sampled in sorted(_turns(completion)):
+        order[segment] += range(position, position + sampled)
+        position += sampled
+    return list(order)
+
+
+def _turns(completion: Completion) -> Iterator[tuple[int, int, int]]:
+    """Yield number, segment and sampled tokens of each turn, and of what is left behind the last turns."""
+    after_all = 1 + max((t.number for s in completion.segments for t in s.turn_ends), default=0)
+    for index, segment in enumerate(completion.segments):
+        start = 0
+        for turn in segment.turn_ends:
+            yield turn.number, index, sum(segment.mask[start : turn.token_end])
+            start = turn.token_end
+        yield after_all, index, sum(segment.mask[start:])

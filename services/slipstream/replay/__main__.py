@@ -8,21 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slipstream import parallel, records
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
-from slipstream.parallel import all_of
 from slipstream.prompts import PromptSource, make_source
-from slipstream.records import ReplayStats
+from slipstream.replay import (
+    connection,
+    curriculum,
+    evaluations,
+    gauges,
+    redis_executable,
+    redis_server,
+    values,
+)
 from slipstream.replay.access import Access, without_credentials
-from slipstream.replay.connection import Scripts
-from slipstream.replay.curriculum import Curriculum
-from slipstream.replay.evaluations import EvaluationStore
-from slipstream.replay.gauges import in_words, sweep
-from slipstream.replay.redis_executable import RedisExecutable
-from slipstream.replay.redis_server import RedisServer
 from slipstream.replay.servicer import Collaborators, ReplayServicer
 from slipstream.replay.store import ReplayStore
-from slipstream.replay.values import Limits
 from slipstream.rpc.errors import Unreachable
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
@@ -41,7 +42,7 @@ async def main(pod: Pod) -> None:
     """Serve until `stop`. Then waits end, running calls finish, and the embedded Redis stops last."""
     if pod.config.replay.redis_url is not None:
         return await run(pod, pod.config.replay.redis_url, embedded=None)
-    server = RedisServer(redis_directory(pod.config))
+    server = redis_server.RedisServer(redis_directory(pod.config))
     try:
         log_server(pod.log, server.executable)
         await server.start()
@@ -50,7 +51,7 @@ async def main(pod: Pod) -> None:
         await server.stop()
 
 
-def log_server(log: Log, executable: RedisExecutable) -> None:
+def log_server(log: Log, executable: redis_executable.RedisExecutable) -> None:
     """Log which server is embedded, with a warning if its version is not maintained."""
     facts = {"server": executable.name, "version": executable.version, "path": str(executable.path)}
     if executable.maintained:
@@ -59,7 +60,7 @@ def log_server(log: Log, executable: RedisExecutable) -> None:
     log.warning("embedded redis of a version that is no longer maintained", **facts, remedy=remedy)
 
 
-async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
+async def run(pod: Pod, url: str, *, embedded: redis_server.RedisServer | None) -> None:
     """Serve the state in the Redis at `url`. Errors: the first error of any task."""
     if Access.of(url, pod.config.replay).plaintext:
         pod.log.warning(
@@ -68,12 +69,12 @@ async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
     async with connected(url, pod.config) as scripts:
         store = ReplayStore(scripts, limits_of(pod.config))
         stats = await _wait_for_redis(store, pod)
-        facts = {"version": stats.version, **in_words(stats.ledger)}
+        facts = {"version": stats.version, **gauges.in_words(stats.ledger)}
         pod.log.info("ledger found", redis=without_credentials(url), **facts)
         prompts = make_source(pod.config.data, seed=pod.config.seed)
         parts = [
             _serve(pod, scripts, store, prompts),
-            sweep(store, prompts, metrics=pod.metrics, log=pod.log, stop=pod.stop),
+            gauges.sweep(store, prompts, metrics=pod.metrics, log=pod.log, stop=pod.stop),
         ]
         if embedded is not None:
             parts.append(keep_running(embedded, log=pod.log, stop=pod.stop))
@@ -81,11 +82,11 @@ async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
 
 
 @asynccontextmanager
-async def connected(url: str, config: RunConfig) -> AsyncIterator[Scripts]:
+async def connected(url: str, config: RunConfig) -> AsyncIterator[connection.Scripts]:
     """Open the scripts on the keys of this run. The prefix of the keys names the directory of the run, so a
     new run does not see the state of an old one. The braces keep all keys in one slot of a Redis cluster."""
     access = Access.of(url, config.replay)
-    scripts = Scripts(access, prefix=f"slipstream:{{{run_name(config)}}}:")
+    scripts = connection.Scripts(access, prefix=f"slipstream:{{{run_name(config)}}}:")
     try:
         yield scripts
     finally:
@@ -101,7 +102,7 @@ def run_name(config: RunConfig) -> str:
     return f"{path.parent.parent.name}/{path.name}" if path.parent.name == "stages" else path.name
 
 
-async def keep_running(server: RedisServer, *, log: Log, stop: asyncio.Event) -> None:
+async def keep_running(server: redis_server.RedisServer, *, log: Log, stop: asyncio.Event) -> None:
     """Until `stop`, restart the embedded Redis when it dies; it reads its append-only file again."""
     while not stop.is_set():
         if server.exit_status is not None:
@@ -121,9 +122,9 @@ def redis_directory(config: RunConfig) -> Path:
     return config.run_dir / "redis"
 
 
-def limits_of(config: RunConfig) -> Limits:
+def limits_of(config: RunConfig) -> values.Limits:
     """Return the settings of the run that the store needs."""
-    return Limits(
+    return values.Limits(
         group_size=config.rollout.group_size,
         lease_seconds=config.replay.lease_seconds,
         pipeline_depth=config.staleness.pipeline_depth,
@@ -138,14 +139,16 @@ def shaping_of(config: RunConfig) -> Shaping:
     return config.algorithm.resolved_shaping(max_new_tokens=config.rollout.max_new_tokens)
 
 
-async def _serve(pod: Pod, scripts: Scripts, store: ReplayStore, prompts: PromptSource) -> None:
+async def _serve(pod: Pod, scripts: connection.Scripts, store: ReplayStore, prompts: PromptSource) -> None:
     config = pod.config
     servicer = ReplayServicer(
         Collaborators(
             config=config,
             store=store,
-            curriculum=Curriculum(scripts, store, prompts, shaping=shaping_of(config), seed=config.seed),
-            evaluations=EvaluationStore(scripts),
+            curriculum=curriculum.Curriculum(
+                scripts, store, prompts, shaping=shaping_of(config), seed=config.seed
+            ),
+            evaluations=evaluations.EvaluationStore(scripts),
             prompts=prompts,
             metrics=pod.metrics,
             log=pod.log,
@@ -177,10 +180,10 @@ async def _together(parts: Sequence[Coroutine[Any, Any, None]], *, stop: asyncio
         finally:
             stop.set()  # wait_for of Python 3.11 may swallow a cancellation
 
-    await all_of(stopping_others(part) for part in parts)
+    await parallel.all_of(stopping_others(part) for part in parts)
 
 
-async def _wait_for_redis(store: ReplayStore, pod: Pod) -> ReplayStats:
+async def _wait_for_redis(store: ReplayStore, pod: Pod) -> records.ReplayStats:
     """Wait until Redis answers, and return the stats. Errors: Unreachable after REDIS_SECONDS."""
     deadline = asyncio.get_running_loop().time() + REDIS_SECONDS
     with pod.metrics.waiting("redis"):

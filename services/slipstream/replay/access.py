@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 from redis import exceptions
 from redis.credentials import CredentialProvider
 
-from slipstream.config import ReplayConfig
-from slipstream.config.addresses import is_loopback
+from slipstream.config import ReplayConfig, addresses
 
 DEFAULT_USER = "default"
 
@@ -48,7 +47,7 @@ class Access:
         """Whether the traffic to Redis, including the password, leaves this machine unencrypted."""
         parts = urlsplit(self.url)
         host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
-        return parts.scheme == "redis" and not is_loopback(f"{host or 'localhost'}:0")
+        return parts.scheme == "redis" and not addresses.is_loopback(f"{host or 'localhost'}:0")
 
     @property
     def shown_user(self) -> str:

@@ -27,6 +27,13 @@ def check_wait(seconds: float) -> float:
     return seconds
 
 
+def check_throughput(per_second: float) -> float:
+    """Return the rate of a worker. Errors: InvalidRequest when it is negative or not finite."""
+    if not math.isfinite(per_second) or per_second < 0:
+        raise InvalidRequest(f"throughput is {per_second}; it must be 0 or greater")
+    return per_second
+
+
 def check_named(**names: str) -> None:
     """Errors: InvalidRequest naming the field that is empty."""
     for field, name in names.items():

@@ -3,11 +3,10 @@
 from collections.abc import AsyncIterator, Mapping
 
 from slipstream.records import Evaluation, SourceAccuracy
-from slipstream.replay.connection import Scripts
+from slipstream.replay import connection, values
 from slipstream.replay.selection import Selection
 from slipstream.replay.store import READ_BYTES, inserted_from, sources_in
 from slipstream.replay.summary import Summary
-from slipstream.replay.values import Inserted
 from slipstream.rpc.errors import NotFound
 
 EVALUATED_BYTES = 16 << 20
@@ -17,7 +16,7 @@ EVALUATED_BYTES = 16 << 20
 class EvaluationStore:
     """The evaluations of one run. Invariant: each held-out prompt is counted exactly once."""
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, scripts: connection.Scripts) -> None:
         self._scripts = scripts
 
     async def start(
@@ -50,7 +49,7 @@ class EvaluationStore:
         *,
         reward: str = "",
         payload: bytes = b"",
-    ) -> Inserted:
+    ) -> values.Inserted:
         """Count a finished group, with its selections by reward. Idempotent by (group id, epoch).
 
         `reward`: whose mean is the accuracy of the source of the prompt; empty: that of the evaluation.

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 
 from slipstream.prompts import PromptSource
 from slipstream.records import Ledger, Purpose, ReplayStats
-from slipstream.replay.redis_health import RedisHealth
+from slipstream.replay import redis_health, values
 from slipstream.replay.store import ReplayStore
-from slipstream.replay.values import Swept
 from slipstream.rpc.errors import OutOfMemory, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -44,7 +43,7 @@ async def sweep(
         await _pause(stop)
 
 
-def _log_sweep(swept: Swept, prompts: PromptSource, log: Log) -> None:
+def _log_sweep(swept: values.Swept, prompts: PromptSource, log: Log) -> None:
     if swept.expired:
         log.warning("leases expired: their workers sent no heartbeat", leases=swept.expired)
     if swept.renewed:
@@ -84,7 +83,7 @@ def show(stats: ReplayStats, metrics: Metrics) -> None:
     metrics.set("announced_version", stats.version)
 
 
-def show_redis(health: RedisHealth, metrics: Metrics) -> None:
+def show_redis(health: redis_health.RedisHealth, metrics: Metrics) -> None:
     """Set the gauges of a reachable Redis; figures that it does not report are left out."""
     metrics.set("redis_up", 1)
     for what, size in (("used", health.used_bytes), ("limit", health.limit_bytes)):

@@ -6,30 +6,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.config import RunConfig
-from slipstream.config.sources import by_source, source_labels
+from slipstream.config import RunConfig, sources
 from slipstream.prompts import PromptSource
 from slipstream.records import HandOut, InsertOutcome, Lease, Purpose
-from slipstream.replay.checks import (
-    LONGEST_FAILURE,
-    check_at_least,
-    check_fault,
-    check_group_ids,
-    check_named,
-    check_wait,
-    cut_notes,
-)
+from slipstream.replay import checks, selection, values, waiting
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
-from slipstream.replay.selection import select
 from slipstream.replay.store import ReplayStore
 from slipstream.replay.summary import Summary, summarise
-from slipstream.replay.values import Inserted, LeaseRequest, Slot, purpose_of
-from slipstream.replay.waiting import finish_or_undo, poll
-from slipstream.rpc import replay_codec
-from slipstream.rpc.channel import STILL_WAITING_SECONDS
-from slipstream.rpc.errors import InvalidRequest, SlipstreamError
-from slipstream.rpc.group_checks import InvalidGroup, check_group, parse_group, vocabulary_size
+from slipstream.rpc import channel, errors, group_checks, replay_codec
 from slipstream.samples.share import is_kept
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -62,17 +47,17 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         self._store = collaborators.store
         config = collaborators.config
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
-        self._evaluated = by_source(config, lambda source: source.data.evaluation_reward or "")
-        self._sources = frozenset(source_labels(config)) or frozenset({""})
+        self._evaluated = sources.by_source(config, lambda source: source.data.evaluation_reward or "")
+        self._sources = frozenset(sources.source_labels(config)) or frozenset({""})
         self._stored_share = config.learner.samples.share
-        self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
+        self._vocabulary = group_checks.vocabulary_size(config.model.path) if config.model.path else None
 
     async def LeasePrompts(self, request: pb.LeasePromptsRequest, context: Any) -> pb.LeasePromptsResponse:
         """Wait for admission, and lease prompts. If the actor cancels the call, its leases are returned."""
-        check_named(worker_id=request.worker_id)
-        check_at_least(1, max_prompts=request.max_prompts)
+        checks.check_named(worker_id=request.worker_id)
+        checks.check_at_least(1, max_prompts=request.max_prompts)
 
-        wanted = LeaseRequest(
+        wanted = values.LeaseRequest(
             worker=request.worker_id,
             max_prompts=request.max_prompts,
             serving_version=request.serving_version,
@@ -80,34 +65,39 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             attempt=max(1, request.attempt),
         )
 
-        async def attempt() -> tuple[Slot, ...]:
+        async def attempt() -> tuple[values.Slot, ...]:
             step = self._with.curriculum.lease(wanted)
-            return await finish_or_undo(step, lambda slots: self._return_slots(request.worker_id, slots))
+            return await waiting.finish_or_undo(
+                step, lambda slots: self._return_slots(request.worker_id, slots)
+            )
 
         with self._with.metrics.waiting("admission"):
-            slots = await poll(attempt, seconds=check_wait(request.wait_seconds), stop=self._with.stop)
+            slots = await waiting.poll(
+                attempt, seconds=checks.check_wait(request.wait_seconds), stop=self._with.stop
+            )
         return pb.LeasePromptsResponse(
             leases=[replay_codec.lease_to_proto(self._lease(slot)) for slot in slots]
         )
 
     async def RenewLeases(self, request: pb.RenewLeasesRequest, context: Any) -> pb.RenewLeasesResponse:
         """Extend the leases that the actor still holds, and name those that it has lost."""
-        check_named(worker_id=request.worker_id)
-        check_group_ids(ref.group_id for ref in request.leases)
+        checks.check_named(worker_id=request.worker_id)
+        checks.check_group_ids(ref.group_id for ref in request.leases)
         lost = await self._store.renew(
             request.worker_id,
             [(ref.group_id, ref.lease_epoch) for ref in request.leases],
             serving_version=request.serving_version,
-            scoring_failure=request.scoring_failure[:LONGEST_FAILURE],
+            scoring_failure=request.scoring_failure[: checks.LONGEST_FAILURE],
+            throughput=_throughput(request),
         )
         return pb.RenewLeasesResponse(lost=[pb.LeaseRef(group_id=i, lease_epoch=e) for i, e in lost])
 
     async def ReturnPrompts(self, request: pb.ReturnPromptsRequest, context: Any) -> pb.ReturnPromptsResponse:
         """Return leases without groups."""
-        check_named(worker_id=request.worker_id)
-        check_group_ids(ref.group_id for ref in request.leases)
+        checks.check_named(worker_id=request.worker_id)
+        checks.check_group_ids(ref.group_id for ref in request.leases)
         leases = [(ref.group_id, ref.lease_epoch) for ref in request.leases]
-        fault, engines_lost = check_fault(request.fault, engines_lost=request.engines_lost)
+        fault, engines_lost = checks.check_fault(request.fault, engines_lost=request.engines_lost)
         returned = await self._store.return_leases(
             request.worker_id, leases, fault=fault, engines_lost=engines_lost
         )
@@ -115,23 +105,24 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
     async def InsertGroup(self, request: pb.InsertGroupRequest, context: Any) -> pb.InsertGroupResponse:
         """Insert a finished group. Its bytes are stored unchanged."""
-        group = parse_group(request.group)
-        check_group_ids([group.group_id])
+        group = group_checks.parse_group(request.group)
+        checks.check_group_ids([group.group_id])
         inserted = await self._insert(group, request.group)
         if inserted.reason == INVALID:
             self._with.log.warning(
                 "invalid group", worker=group.worker_id, group=group.group_id, error=inserted.detail
             )
         if inserted.outcome is InsertOutcome.FILTERED and is_kept(group.group_id, self._stored_share):
-            with suppress(SlipstreamError):  # the group is settled, whether it can be stored or not
+            with suppress(errors.SlipstreamError):  # the group is settled, whether it can be stored or not
                 await self._store.keep_filtered(inserted.reason, request.group)
         outcome = replay_codec.INSERT_OUTCOMES[inserted.outcome]
         return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason, detail=inserted.detail)
 
     async def ReportRollout(self, request: pb.ReportRolloutRequest, context: Any) -> pb.ReportRolloutResponse:
         """Record the heartbeat of an inference server."""
-        check_named(worker_id=request.rollout.worker_id)
-        await self._store.report_rollout(replay_codec.listed_rollout_from_proto(request.rollout))
+        checks.check_named(worker_id=request.rollout.worker_id)
+        listed = replay_codec.listed_rollout_from_proto(request.rollout)
+        await self._store.report_rollout(listed, throughput=_throughput(request))
         return pb.ReportRolloutResponse()
 
     async def ListRollouts(self, request: pb.ListRolloutsRequest, context: Any) -> pb.ListRolloutsResponse:
@@ -149,12 +140,12 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         If the learner cancels the call, the batch is released, unless a newer call holds it.
         """
         hand_out = _hand_out(request.hand_out)
-        check_at_least(1, groups=request.groups)
-        check_at_least(0, version=request.version, max_staleness=request.max_staleness)
-        seconds_left = check_wait(request.wait_seconds)
+        checks.check_at_least(1, groups=request.groups)
+        checks.check_at_least(0, version=request.version, max_staleness=request.max_staleness)
+        seconds_left = checks.check_wait(request.wait_seconds)
         with self._with.metrics.waiting("batch"):
             while not (ids := await self._batch_within(seconds_left, request, hand_out)):
-                seconds_left -= STILL_WAITING_SECONDS
+                seconds_left -= channel.STILL_WAITING_SECONDS
                 if seconds_left <= 0 or self._with.stop.is_set():
                     return
                 yield pb.SampleBatchResponse()  # shows the learner that the call is alive
@@ -169,7 +160,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
     async def AckBatch(self, request: pb.AckBatchRequest, context: Any) -> pb.AckBatchResponse:
         """Record that an optimizer step trained on these groups."""
-        check_at_least(0, version=request.version)
+        checks.check_at_least(0, version=request.version)
         hand_out = _hand_out(request.hand_out)
         result = await self._store.ack(request.group_ids, version=request.version, hand_out=hand_out)
         return pb.AckBatchResponse(
@@ -186,7 +177,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
     async def DropGroups(self, request: pb.DropGroupsRequest, context: Any) -> pb.DropGroupsResponse:
         """Drop groups of a batch that cannot be trained on."""
-        check_named(reason=request.reason)
+        checks.check_named(reason=request.reason)
         hand_out = _hand_out(request.hand_out)
         dropped = await self._store.drop(request.group_ids, hand_out, reason=request.reason)
         return pb.DropGroupsResponse(dropped=dropped)
@@ -202,7 +193,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         self, request: pb.TakeEvaluatedRequest, context: Any
     ) -> AsyncIterator[pb.TakeEvaluatedResponse]:
         """Stream the groups of an evaluation that the learner lacks."""
-        check_named(evaluation_id=request.evaluation_id)
+        checks.check_named(evaluation_id=request.evaluation_id)
         async for number, payload in self._with.evaluations.take(request.evaluation_id, request.start):
             yield pb.TakeEvaluatedResponse(group=payload, number=number)
 
@@ -210,7 +201,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         self, request: pb.AnnounceVersionRequest, context: Any
     ) -> pb.AnnounceVersionResponse:
         """Record that the fleet serves a version, which opens admission."""
-        check_at_least(0, version=request.version)
+        checks.check_at_least(0, version=request.version)
         await self._store.announce(request.version, learner_epoch=request.learner_epoch)
         return pb.AnnounceVersionResponse()
 
@@ -218,14 +209,14 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         self, request: pb.ConfirmCheckpointRequest, context: Any
     ) -> pb.ConfirmCheckpointResponse:
         """Free the groups that a durable checkpoint covers."""
-        check_at_least(0, version=request.version)
+        checks.check_at_least(0, version=request.version)
         freed = await self._store.confirm_checkpoint(request.version, learner_epoch=request.learner_epoch)
         return pb.ConfirmCheckpointResponse(freed=freed)
 
     async def AttachLearner(self, request: pb.AttachLearnerRequest, context: Any) -> pb.AttachLearnerResponse:
         """Attach a learner that begins, or continues from a checkpoint."""
-        check_at_least(0, version=request.version)
-        check_named(learner_id=request.learner_id)
+        checks.check_at_least(0, version=request.version)
+        checks.check_named(learner_id=request.learner_id)
         cursor = replay_codec.cursor_from_proto(request.cursor)
         attached = await self._store.attach(request.version, cursor, learner_id=request.learner_id)
         return pb.AttachLearnerResponse(
@@ -264,8 +255,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
     async def SetAdmission(self, request: pb.SetAdmissionRequest, context: Any) -> pb.SetAdmissionResponse:
         """Pause admission, or end the pause."""
-        check_named(by=request.by)
-        by, reason = cut_notes(request.by, request.reason)
+        checks.check_named(by=request.by)
+        by, reason = checks.cut_notes(request.by, request.reason)
         admission, changed = await self._store.set_admission(paused=request.paused, by=by, reason=reason)
         if changed:
             what = "admission paused" if request.paused else "admission resumed"
@@ -288,7 +279,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         """Return the state of each actor and rollout."""
         return replay_codec.activity_to_proto(await self._store.activity())
 
-    def _lease(self, slot: Slot) -> Lease:
+    def _lease(self, slot: values.Slot) -> Lease:
         training = slot.purpose is Purpose.TRAINING
         prompt = self._with.prompts.training if training else self._with.prompts.held_out
         return Lease(
@@ -302,18 +293,18 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             engines_lost=slot.engines_lost,
         )
 
-    async def _return_slots(self, worker: str, slots: Sequence[Slot]) -> int:
+    async def _return_slots(self, worker: str, slots: Sequence[values.Slot]) -> int:
         return await self._store.return_leases(worker, [(slot.group_id, slot.epoch) for slot in slots])
 
-    async def _insert(self, group: PackedGroup, payload: bytes) -> Inserted:
+    async def _insert(self, group: PackedGroup, payload: bytes) -> values.Inserted:
         try:
-            check_group(group, self._vocabulary)
+            group_checks.check_group(group, self._vocabulary)
             self._check_source(group)
             summary = summarise(group, self._weights)
-        except InvalidGroup as error:
+        except group_checks.InvalidGroup as error:
             summary = Summary(prompt_id=group.prompt.prompt_id, fault=str(error))
-        if purpose_of(group.group_id) is Purpose.EVALUATION:
-            selections = {} if summary.fault else select(group, self._weights)
+        if values.purpose_of(group.group_id) is Purpose.EVALUATION:
+            selections = {} if summary.fault else selection.select(group, self._weights)
             return await self._with.evaluations.insert(
                 group.group_id,
                 group.lease_epoch,
@@ -328,7 +319,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         """Check that the numbers of the group can be counted by source. Errors: InvalidGroup."""
         if group.prompt.source not in self._sources:
             names = ", ".join(sorted(self._sources)) or "none"
-            raise InvalidGroup(
+            raise group_checks.InvalidGroup(
                 f"group {group.group_id} is of the source {group.prompt.source!r}; the run has: {names}"
             )
 
@@ -342,21 +333,28 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
                 max_staleness=request.max_staleness,
                 hand_out=hand_out,
             )
-            return await finish_or_undo(step, lambda ids: self._store.release(ids, hand_out))
+            return await waiting.finish_or_undo(step, lambda ids: self._store.release(ids, hand_out))
 
-        wait_seconds = min(seconds, STILL_WAITING_SECONDS)
-        return await poll(attempt, seconds=wait_seconds, stop=self._with.stop)
+        wait_seconds = min(seconds, channel.STILL_WAITING_SECONDS)
+        return await waiting.poll(attempt, seconds=wait_seconds, stop=self._with.stop)
 
     def _check_evaluation(self, request: pb.StartEvaluationRequest) -> None:
-        check_at_least(0, version=request.version)
-        check_at_least(1, prompts=request.prompts, samples_per_prompt=request.samples_per_prompt)
-        check_named(request_id=request.request_id)
+        checks.check_at_least(0, version=request.version)
+        checks.check_at_least(1, prompts=request.prompts, samples_per_prompt=request.samples_per_prompt)
+        checks.check_named(request_id=request.request_id)
         names = [reward.name for reward in self._with.config.rewards]
         if request.reward not in names and not all(self._evaluated.all()):
-            raise InvalidRequest(f"reward is {request.reward!r}; the run has {names}; set evaluation.reward")
+            raise errors.InvalidRequest(
+                f"reward is {request.reward!r}; the run has {names}; set evaluation.reward"
+            )
 
 
 def _hand_out(message: pb.HandOut) -> HandOut:
     """Return the hand-out of a request. Errors: InvalidRequest when its number is missing."""
-    check_at_least(1, hand_out=message.number)
+    checks.check_at_least(1, hand_out=message.number)
     return replay_codec.hand_out_from_proto(message)
+
+
+def _throughput(message: pb.RenewLeasesRequest | pb.ReportRolloutRequest) -> float | None:
+    """Return the rate that a heartbeat reports; None if it reports none. Errors: InvalidRequest."""
+    return checks.check_throughput(message.throughput) if message.HasField("throughput") else None

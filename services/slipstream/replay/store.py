@@ -8,24 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from slipstream import records
 from slipstream.algorithms.shaping import has_variance
 from slipstream.algorithms.spec import DynamicSampling
-from slipstream.records import (
-    NEVER_PAUSED,
-    START,
-    Activity,
-    Admission,
-    Cursor,
-    Generated,
-    HandOut,
-    InsertOutcome,
-    Ledger,
-    ListedRollout,
-    ReplayStats,
-    RolloutStatus,
-    WorkerActivity,
-    WorkerKind,
-)
 from slipstream.replay.connection import Scripts
 from slipstream.replay.redis_health import RedisHealth, health_from
 from slipstream.replay.summary import Summary
@@ -91,11 +76,21 @@ class ReplayStore:
         *,
         serving_version: int = NEVER,
         scoring_failure: str = "",
+        throughput: float | None = None,
     ) -> tuple[tuple[str, int], ...]:
-        """Extend all leases of an actor, given as (group id, epoch). Returns those that it has lost."""
+        """Extend all leases of an actor, given as (group id, epoch). Returns those that it has lost.
+
+        `throughput`: completions per second that it finished lately, if it reports them.
+        """
         flat = [part for lease in leases for part in lease]
         lost = await self._scripts.call(
-            "renew", worker, self._lease_milliseconds, serving_version, scoring_failure, *flat
+            "renew",
+            worker,
+            self._lease_milliseconds,
+            serving_version,
+            scoring_failure,
+            _optional(throughput),
+            *flat,
         )
         return tuple((group_id.decode(), int(epoch)) for group_id, epoch in lost)
 
@@ -116,11 +111,11 @@ class ReplayStore:
             expired=expired, renewed=renewed, retired=tuple(_retired(json.loads(text)) for text in retired)
         )
 
-    async def activity(self) -> Activity:
+    async def activity(self) -> records.Activity:
         """Return the state of each actor and rollout, and the ledger a moment earlier."""
         stats = await self.stats()
         workers, oldest, holder = await self._scripts.call("activity")
-        return Activity(
+        return records.Activity(
             ledger=stats.ledger,
             admission_free=stats.admission_free,
             admission=stats.admission,
@@ -129,13 +124,20 @@ class ReplayStore:
             oldest_lease_worker=holder.decode(),
         )
 
-    async def report_rollout(self, rollout: ListedRollout) -> None:
-        """Record the heartbeat of a rollout; one without an address is not listed any more."""
+    async def report_rollout(
+        self, rollout: records.ListedRollout, *, throughput: float | None = None
+    ) -> None:
+        """Record the heartbeat of a rollout; one without an address is not listed any more.
+
+        `throughput`: tokens per second that it sampled lately, if it reports them.
+        """
         described = json.dumps(asdict(rollout)) if rollout.address else ""
         serving = rollout.status.serving_version
-        await self._scripts.call("report_rollout", rollout.worker_id, serving, described)
+        await self._scripts.call(
+            "report_rollout", rollout.worker_id, serving, described, _optional(throughput)
+        )
 
-    async def list_rollouts(self) -> tuple[ListedRollout, ...]:
+    async def list_rollouts(self) -> tuple[records.ListedRollout, ...]:
         """Return the rollouts whose last heartbeat is not older than a lease lasts, by name."""
         rows = await self._scripts.call("list_rollouts", self._lease_milliseconds)
         return tuple(sorted((_rollout(json.loads(row)) for row in rows), key=lambda r: r.worker_id))
@@ -169,7 +171,7 @@ class ReplayStore:
         return inserted_from(answer)
 
     async def sample(
-        self, groups: int, *, version: int, max_staleness: int, hand_out: HandOut
+        self, groups: int, *, version: int, max_staleness: int, hand_out: records.HandOut
     ) -> tuple[str, ...]:
         """Put the oldest `groups` groups in flight, or none if there are fewer. Returns their ids.
 
@@ -203,13 +205,13 @@ class ReplayStore:
             largest = max(len(payload) for payload in payloads if payload is not None)
             start, count = start + count, max(1, READ_BYTES // max(1, largest))
 
-    async def release(self, group_ids: Sequence[str], hand_out: HandOut) -> int:
+    async def release(self, group_ids: Sequence[str], hand_out: records.HandOut) -> int:
         """Release groups to their place in the buffer. Returns how many of them the hand-out still held."""
         return int(
             await self._scripts.call("release", f"{hand_out.learner_epoch}:{hand_out.number}", *group_ids)
         )
 
-    async def drop(self, group_ids: Sequence[str], hand_out: HandOut, *, reason: str) -> int:
+    async def drop(self, group_ids: Sequence[str], hand_out: records.HandOut, *, reason: str) -> int:
         """Drop groups for a reason. Returns how many of them the hand-out still held."""
         return int(
             await self._scripts.call(
@@ -230,7 +232,7 @@ class ReplayStore:
                 state, _, reason = name.decode().partition(":")
                 yield state, reason, payload
 
-    async def ack(self, group_ids: Sequence[str], *, version: int, hand_out: HandOut) -> Acked:
+    async def ack(self, group_ids: Sequence[str], *, version: int, hand_out: records.HandOut) -> Acked:
         """Record that the step that made `version` trained on these groups.
 
         Errors: Superseded by another learner.
@@ -238,7 +240,7 @@ class ReplayStore:
         acked, flat, dispatched, open_indices, retrained = await self._scripts.call(
             "ack", version, hand_out.learner_epoch, hand_out.number, *group_ids
         )
-        cursor = Cursor(dispatched=dispatched, open=tuple(sorted(open_indices)))
+        cursor = records.Cursor(dispatched=dispatched, open=tuple(sorted(open_indices)))
         return Acked(acked=acked, retrained=retrained, generated=_generated(flat), cursor=cursor)
 
     async def confirm_checkpoint(self, version: int, *, learner_epoch: int) -> int:
@@ -255,7 +257,9 @@ class ReplayStore:
         """
         await self._scripts.call("announce", version, learner_epoch)
 
-    async def attach(self, version: int, cursor: Cursor = START, *, learner_id: str) -> Attached:
+    async def attach(
+        self, version: int, cursor: records.Cursor = records.START, *, learner_id: str
+    ) -> Attached:
         """Attach a learner that continues from `version`.
 
         Groups in flight, and groups that later versions trained on, return to the buffer. `cursor` is the
@@ -267,14 +271,14 @@ class ReplayStore:
         )
         return Attached(released=released, restored=restored, learner_epoch=epoch)
 
-    async def stats(self) -> ReplayStats:
+    async def stats(self) -> records.ReplayStats:
         """Return the ledger and the state of admission, read in one atomic script."""
         flat, sizes, free, admission = await self._scripts.call(
             "stats", self._limits.pipeline_depth, self._limits.groups_per_step
         )
         counters = {k.decode(): int(v) for k, v in zip(flat[::2], flat[1::2], strict=True)}
         running, buffered, in_flight, kept, retrained = sizes
-        ledger = Ledger(
+        ledger = records.Ledger(
             **{name: counters.get(name, 0) for name in COUNTERS},
             filtered=_by_reason(counters, "filtered:"),
             dropped=_by_reason(counters, "dropped:"),
@@ -285,7 +289,7 @@ class ReplayStore:
             in_flight=in_flight,
             retrained=retrained,
         )
-        return ReplayStats(
+        return records.ReplayStats(
             ledger=ledger,
             version=counters.get("version", 0),
             admission_free=free,
@@ -293,7 +297,7 @@ class ReplayStore:
             admission=_admission(admission),
         )
 
-    async def set_admission(self, *, paused: bool, by: str, reason: str) -> tuple[Admission, bool]:
+    async def set_admission(self, *, paused: bool, by: str, reason: str) -> tuple[records.Admission, bool]:
         """Pause admission, or end the pause. Return the state, and whether the call has changed it.
 
         Running leases go on. The state is that of all replicas, and outlives them.
@@ -331,14 +335,14 @@ class ReplayStore:
 def inserted_from(answer: Sequence[bytes]) -> Inserted:
     """Return the result of an insert script as a value."""
     outcome, reason, detail = (part.decode() for part in answer)
-    return Inserted(outcome=InsertOutcome(outcome), reason=reason, detail=detail)
+    return Inserted(outcome=records.InsertOutcome(outcome), reason=reason, detail=detail)
 
 
-def _admission(state: Sequence[Any]) -> Admission:
+def _admission(state: Sequence[Any]) -> records.Admission:
     paused, at, by, reason, now = state
     if at is None:
-        return NEVER_PAUSED
-    return Admission(
+        return records.NEVER_PAUSED
+    return records.Admission(
         paused=paused == b"1",
         seconds=(now - int(at)) / 1000,
         since=int(at) / 1000,
@@ -352,23 +356,29 @@ def _retired(row: list[Any]) -> Retired:
     return Retired(group_id=group_id, index=index, worker=worker, fault=fault)
 
 
-def _worker(row: list[Any]) -> WorkerActivity:
-    name, kind, silent, serving, leases, failure = row
-    return WorkerActivity(
+def _worker(row: list[Any]) -> records.WorkerActivity:
+    name, kind, silent, serving, leases, failure, throughput = row
+    return records.WorkerActivity(
         worker_id=name,
-        kind=WorkerKind(kind),
+        kind=records.WorkerKind(kind),
         silent_seconds=silent / 1000,
         serving_version=serving,
         leases=leases,
         scoring_failure=failure,
+        throughput=throughput,
     )
 
 
-def _rollout(row: dict[str, Any]) -> ListedRollout:
-    return ListedRollout(**{**row, "status": RolloutStatus(**row["status"])})
+def _optional(number: float | None) -> str:
+    """Return a number as a script takes it; an empty text for none."""
+    return "" if number is None else repr(number)
 
 
-def _generated(flat: Sequence[bytes]) -> Generated:
+def _rollout(row: dict[str, Any]) -> records.ListedRollout:
+    return records.ListedRollout(**{**row, "status": records.RolloutStatus(**row["status"])})
+
+
+def _generated(flat: Sequence[bytes]) -> records.Generated:
     sums = {name.decode(): float(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
     return replace(
         _of_source(sums, ""), by_source={name: _of_source(sums, f"@{name}") for name in sources_in(sums)}
@@ -380,13 +390,13 @@ def sources_in(fields: Iterable[str]) -> list[str]:
     return sorted({source for _, at, source in (name.partition("@") for name in fields) if at})
 
 
-def _of_source(numbers: Mapping[str, float], ending: str) -> Generated:
+def _of_source(numbers: Mapping[str, float], ending: str) -> records.Generated:
     sums = {
         name.removesuffix(ending): value
         for name, value in numbers.items()
         if name.endswith(ending) and ("@" in name) == bool(ending)
     }
-    return Generated(
+    return records.Generated(
         groups=int(sums.get("groups", 0)),
         unvaried_groups=int(sums.get("unvaried_groups", 0)),
         reward_sums={n.removeprefix("sum:"): v for n, v in sums.items() if n.startswith("sum:")},

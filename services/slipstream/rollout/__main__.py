@@ -52,7 +52,13 @@ async def main(pod: Pod, *, node: NodeRank | None = None) -> None:
     replay = open_channel(config.replay.address, config.rpc, log=pod.log)
     learner = open_channel(config.learner.address, config.rpc, log=pod.log, gone_seconds=LEARNER_GONE_SECONDS)
     member = FleetMember(
-        engine=engine, identity=make_identity(pod), served=served, metrics=pod.metrics, log=pod.log
+        engine=engine,
+        identity=make_identity(pod),
+        served=served,
+        metrics=pod.metrics,
+        log=pod.log,
+        staging_bytes=config.weights.staging_bytes,
+        parity_bound=config.weights.parity_bound,
     )
     presence = Presence(
         replay,

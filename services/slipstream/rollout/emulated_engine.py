@@ -2,20 +2,22 @@
 
 A completion takes a lognormal time, the same for all members of a group. Its tokens are drawn uniformly from
 a few token ids, and their logprobs and top logprobs are those of that distribution. Weight updates use the
-real protocol and the real transfer; the received tensors are discarded.
+real protocol and the real transfer; the received tensors are never loaded.
 """
 
 import asyncio
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
 import torch
 
+from slipstream import records
 from slipstream.config import RunConfig
-from slipstream.records import Chunk, FinishReason, Sampling, TopLogprobs, Turn, VersionSpan, turn_of
+from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import receive
@@ -33,10 +35,10 @@ class _Progress:
     token_ids: list[int] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
 
-    def since(self, start: int) -> Chunk:
+    def since(self, start: int) -> records.Chunk:
         """Return the tokens from position `start` on."""
         token_ids = tuple(self.token_ids[start:])
-        return Chunk(
+        return records.Chunk(
             token_ids=token_ids,
             logprobs=(LOGPROB,) * len(token_ids),
             spans=_spans(self.versions[start:]),
@@ -57,6 +59,7 @@ class EmulatedEngine:
         self._version = -1
         self._group: WeightGroup | None = None
         self._progress: dict[str, _Progress] = {}
+        self.base = BaseCopy()
 
     @property
     def kv_cache_usage(self) -> float:
@@ -69,8 +72,8 @@ class EmulatedEngine:
         return 0
 
     async def sample(
-        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
-    ) -> Turn:
+        self, prompt_token_ids: tuple[int, ...], sampling: records.Sampling, *, request_id: str = ""
+    ) -> records.Turn:
         """See Engine."""
         prompt_random = random.Random(f"{self._seed}:{prompt_token_ids}")
         token_random = self._random if sampling.seed is None else random.Random(sampling.seed)
@@ -86,17 +89,21 @@ class EmulatedEngine:
                 progress.versions.append(self._version)
         finally:
             self._progress.pop(request_id, None)
-        return turn_of(progress.since(0), finish_reason=FinishReason.LENGTH)
+        return records.turn_of(progress.since(0), finish_reason=records.FinishReason.LENGTH)
 
-    def sampled(self, request_id: str, start: int) -> Chunk:
+    def sampled(self, request_id: str, start: int) -> records.Chunk:
         """See Engine."""
         progress = self._progress.get(request_id)
-        return Chunk() if progress is None else progress.since(start)
+        return records.Chunk() if progress is None else progress.since(start)
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """See Engine; all candidates are equally likely."""
         await self._running.wait()
         return [1 / len(candidates)] * len(candidates)
+
+    async def logprobs(self, token_ids: tuple[int, ...]) -> tuple[list[float], int] | None:
+        """See Engine; there is no model."""
+        return None
 
     async def pause(self) -> None:
         """See Engine."""
@@ -107,13 +114,34 @@ class EmulatedEngine:
         await self.close()
         self._group = await asyncio.to_thread(form_group, rendezvous, device=CPU)
 
-    async def receive(self, manifest: Manifest, version: int) -> None:
+    async def base_version(self) -> int:
         """See Engine."""
+        return self.base.version
+
+    async def stage(
+        self, manifest: Manifest, version: int, *, base_version: int = records.NO_VERSION, key: bytes = b""
+    ) -> None:
+        """See Engine; the copy beside the weights is real, and loaded nowhere."""
+        await self._with_group(
+            lambda group: self.base.receive(
+                group, manifest, version=version, base=base_version, device=CPU, key=key
+            )
+        )
+
+    async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:
+        """See Engine; the bytes are verified, and loaded nowhere."""
+        self.base.forget()
+        await self._with_group(
+            lambda group: list(receive(group, manifest, version=version, device=CPU, key=key))
+        )
+
+    async def _with_group(self, call: Callable[[WeightGroup], object]) -> None:
+        """Run a call in a thread; an error closes the group. Errors: TransferError."""
         group = self._group
         if group is None:
             raise TransferError("weights were announced before a group was formed")
         try:
-            await asyncio.to_thread(lambda: list(receive(group, manifest, version=version, device=CPU)))
+            await asyncio.to_thread(call, group)
         except TransferError:
             await self.close()
             raise
@@ -133,7 +161,7 @@ class EmulatedEngine:
             self._group = None
 
 
-def _top_logprobs(tokens: int, top_k: int) -> TopLogprobs | None:
+def _top_logprobs(tokens: int, top_k: int) -> records.TopLogprobs | None:
     """Return the top logprobs of the uniform distribution, at each token: first the ids in TOKEN_RANGE, then
     the smallest other ids, with a logprob of minus infinity."""
     if not top_k:
@@ -143,12 +171,12 @@ def _top_logprobs(tokens: int, top_k: int) -> TopLogprobs | None:
     ids = np.array([*range(low, high + 1), *never_sampled][:top_k], "<u4")
     sampled = (ids >= low) & (ids <= high)
     logprobs = np.where(sampled, LOGPROB, -np.inf).astype("<f4")
-    return TopLogprobs(top_k=top_k, ids=ids.tobytes() * tokens, logprobs=logprobs.tobytes() * tokens)
+    return records.TopLogprobs(top_k=top_k, ids=ids.tobytes() * tokens, logprobs=logprobs.tobytes() * tokens)
 
 
-def _spans(versions: list[int]) -> tuple[VersionSpan, ...]:
-    spans: list[VersionSpan] = []
+def _spans(versions: list[int]) -> tuple[records.VersionSpan, ...]:
+    spans: list[records.VersionSpan] = []
     for version, run in groupby(versions):
         start = spans[-1].end if spans else 0
-        spans.append(VersionSpan(version=version, start=start, end=start + len(list(run))))
+        spans.append(records.VersionSpan(version=version, start=start, end=start + len(list(run))))
     return tuple(spans)

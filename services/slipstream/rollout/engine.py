@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from slipstream.records import Chunk, Sampling, Turn
+from slipstream.records import NO_VERSION, Chunk, Sampling, Turn
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.weights.group import Rendezvous
 from slipstream.weights.manifest import Manifest
@@ -44,18 +44,37 @@ class Engine(Protocol):
         In the order of `candidates`, at temperature 1. Errors: EngineDied.
         """
 
+    async def logprobs(self, token_ids: tuple[int, ...]) -> tuple[list[float], int] | None:
+        """Return the logprob of each token but the first, at temperature 1, and the version of the weights.
+
+        Fewer logprobs than that if the context is shorter; None for an engine without a model. Cancelling the
+        call aborts the request. Errors: EngineDied.
+        """
+
     async def pause(self) -> None:
         """Stop sampling and keep running requests. Pausing a paused engine changes nothing."""
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
         """Join the process group of an epoch, and sample meanwhile. Errors: TransferError."""
 
-    async def receive(self, manifest: Manifest, version: int) -> None:
-        """Receive, verify and load a version, which is not served before `commit`. Errors: TransferError."""
+    async def base_version(self) -> int:
+        """Return the version kept beside the weights, which a delta can change; NO_VERSION for none."""
+
+    async def stage(
+        self, manifest: Manifest, version: int, *, base_version: int = NO_VERSION, key: bytes = b""
+    ) -> None:
+        """Receive and verify a version into memory beside the weights, and sample meanwhile.
+
+        base_version: for a delta, the oldest version that it changes into the new one. key: for encryption.
+        Errors: TransferError, which leaves the engine's weights as they were.
+        """
+
+    async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:
+        """Receive, verify and load a version between `pause` and `resume`. Errors: TransferError."""
 
     async def commit(self, version: int) -> None:
-        """Label tokens sampled from now on with `version`, and stop using prefixes cached under older
-        weights.
+        """Load what was staged, label tokens sampled from now on with `version`, and stop using prefixes
+        cached under older weights. Between `pause` and `resume`.
 
         Errors: TransferError.
         """

@@ -1,37 +1,44 @@
 """The rollout's side of the fleet stream: join the learner, receive versions and serve them.
 
     Prepare ─▶ form the process group if the epoch is new ─▶ Ready | Failed      the engine still samples
-    Begin   ─▶ pause the engine, receive, verify ─▶ Applied | Failed
-    Commit  ─▶ label new tokens with the version, resume ─▶ Serving
+    Begin   ─▶ receive and verify into memory beside the weights ─▶ Applied | Failed     it still samples
+               (all weights, or a delta on the version that is there)
+    Commit  ─▶ pause, load, label new tokens with the version, resume ─▶ Serving
+               compare logprobs with the learner's, beside the requests ─▶ pause and join again if they differ
 
-From Begin until Commit the engine samples nothing. After a failure its weights may be part old and part new,
-so it stays paused until a later update succeeds as a whole (invariant 7). When the stream breaks, the rollout
-joins again with a new stream, and the state of an unfinished update is discarded: the next update forms a new
-process group.
+A version larger than weights.staging_mib is received into the model itself: the pause is from Begin until
+Commit then. After a failure in a pause the weights may be part old and part new, so the engine stays paused
+until a later update succeeds as a whole (invariant 7). When the stream breaks, the rollout joins again with a
+new stream, and the state of an unfinished update is discarded: the next update forms a new process group.
 """
 
 import asyncio
+import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
 
 from slipstream.records import NO_VERSION
-from slipstream.rollout.engine import Engine
+from slipstream.rollout.engine import Engine, EngineDied
+from slipstream.rollout.parity import mean_difference
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.served_version import ServedVersion
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub
 from slipstream.weights.group import Rendezvous, TransferError
-from slipstream.weights.manifest import Manifest, manifest_from_proto
+from slipstream.weights.manifest import manifest_from_proto
 
 REJOIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 LOST_AGAIN_SECONDS = 60.0
+MOST_MISMATCHES = 3
+"""Versions in a row with other logprobs than the learner's, after which the engine is started anew."""
 NO_EPOCH = 0
 
 
@@ -57,7 +64,10 @@ class Update:
 
     rendezvous: Rendezvous
     version: int
-    manifest: Manifest
+    sender: bytes
+    """Name of the learner's process."""
+    staged: bool = False
+    """Whether it was received into memory beside the weights."""
 
 
 class FleetMember:
@@ -71,16 +81,32 @@ class FleetMember:
         served: ServedVersion,
         metrics: Metrics,
         log: Log,
+        staging_bytes: float = 0.0,
+        parity_bound: float = math.inf,
         rejoin_seconds: float = REJOIN_SECONDS,
     ) -> None:
+        """`staging_bytes`: size of the largest version that is received while the engine samples.
+
+        `parity_bound`: largest mean difference from the learner's logprobs with which a version is served.
+        """
         self._engine = engine
         self._identity = identity
         self._served = served
         self._metrics = metrics
         self._log = log
+        self._staging_bytes = staging_bytes
+        self._parity_bound = parity_bound
+        self._parity: BackgroundTask[None] | None = None
+        self._mismatches = 0
+        self._call: Any = None
+        self._writing = asyncio.Lock()
+        self._left = False
+        """Whether it has told the learner that it leaves; it answers nothing more on this stream."""
+        metrics.count("parity_refusals_total", 0)
         self._rejoin_seconds = rejoin_seconds
         self._update: Update | None = None
         self._received: Update | None = None
+        self._base_sender = b""
         self._joined_epoch: int | None = None
         self._paused_at = 0.0
         self._lost: tuple[str, str] | None = None
@@ -88,7 +114,12 @@ class FleetMember:
 
     async def run(self, channel: grpc.aio.Channel) -> None:
         """Stay in the fleet until cancelled. Errors: Refused, EngineDied."""
-        stub = FleetStub(channel)
+        try:
+            await self._stay_or_rejoin(FleetStub(channel))
+        finally:
+            await self._end_comparison()
+
+    async def _stay_or_rejoin(self, stub: FleetStub) -> None:
         while True:
             try:
                 await self._stay(stub)
@@ -97,6 +128,11 @@ class FleetMember:
                 if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
                     raise Refused(error.details()) from error
                 self._log_lost(error)
+            if self._mismatches >= MOST_MISMATCHES:
+                raise EngineDied(
+                    f"the logprobs of {self._mismatches} versions in a row differ from the learner's by more "
+                    f"than weights.parity_bound ({self._parity_bound:g} nats), each after a full load"
+                )
             self._update = self._received = self._joined_epoch = None
             await asyncio.sleep(self._rejoin_seconds)
 
@@ -108,16 +144,19 @@ class FleetMember:
             self._log.warning("lost the learner", code=lost[0], detail=lost[1])
 
     async def _stay(self, stub: FleetStub) -> None:
-        call = stub.Join()
+        self._call = call = stub.Join()
+        self._left = False
         try:
             await call.write(pb.WorkerMessage(join=self._join_message()))
             async for message in call:
                 self._lost = None
-                answer = await self._answer(message)
-                if answer is not None and not call.done():  # the next read raises why a stream ended
+                answer = None if self._left else await self._answer(message)
+                if answer is None or self._left or call.done():  # the next read raises why a stream ended
+                    continue
+                async with self._writing:
                     await call.write(answer)
         except asyncio.CancelledError:
-            await _leave(call)
+            await self._leave("terminated")
             raise
         finally:
             call.cancel()
@@ -139,7 +178,7 @@ class FleetMember:
         if kind == "begin":
             return await self._receive(message.begin)
         if kind == "commit":
-            return await self._commit(message.commit.version)
+            return await self._commit(message.commit)
         if kind == "abort":
             self._update = self._joined_epoch = None
             self._log.warning("update aborted", reason=message.abort.reason)
@@ -151,42 +190,50 @@ class FleetMember:
         """Form the process group if the epoch is new, while the engine goes on sampling."""
         epoch = update.rendezvous.epoch
         self._update = None
-        if epoch != self._joined_epoch:
-            try:
+        try:
+            if epoch != self._joined_epoch:
                 await self._engine.form_group(update.rendezvous)
-            except TransferError as error:
-                return self._fail(update, error)
-            self._joined_epoch = epoch
-        self._update = update
-        return pb.WorkerMessage(ready=pb.Ready(epoch=epoch, version=update.version))
+            base = await self._engine.base_version() if update.sender == self._base_sender else NO_VERSION
+        except TransferError as error:
+            return self._fail(update, error)
+        self._joined_epoch, self._update = epoch, update
+        return pb.WorkerMessage(ready=pb.Ready(epoch=epoch, version=update.version, base_version=base))
 
     async def _receive(self, begin: pb.Begin) -> pb.WorkerMessage:
-        """Pause the engine and receive; the answer says whether all buckets passed their checksum."""
+        """Receive; the answer says whether all buckets passed their checksum."""
         update = self._update
         if update is None or (update.rendezvous.epoch, update.version) != (begin.epoch, begin.version):
             return _failed(begin.epoch, begin.version, "Begin without its Prepare")
-        started = time.monotonic()
-        if self._served.serving or self._served.version == NO_VERSION:
-            self._paused_at = started
-        self._served.suspend()
         self._received = None
+        receiving = time.monotonic()
+        manifest = manifest_from_proto(begin.manifest)
+        base = begin.base_version if begin.HasField("base_version") else NO_VERSION
+        staged = base != NO_VERSION or manifest.nbytes <= self._staging_bytes
         try:
-            await self._engine.pause()
-            receiving = time.monotonic()
-            await self._engine.receive(update.manifest, update.version)
+            if staged:
+                self._base_sender = update.sender
+                await self._engine.stage(manifest, update.version, base_version=base, key=begin.key)
+            else:
+                await self._pause()
+                receiving = time.monotonic()
+                await self._engine.receive(manifest, update.version, key=begin.key)
         except TransferError as error:
             return self._fail(update, error)
-        self._received = update
+        self._received = replace(update, staged=staged)
         seconds = time.monotonic() - receiving
         return pb.WorkerMessage(
             applied=pb.Applied(epoch=begin.epoch, version=begin.version, receive_seconds=seconds)
         )
 
-    async def _commit(self, version: int) -> pb.WorkerMessage:
+    async def _commit(self, commit: pb.Commit) -> pb.WorkerMessage:
         """Serve the received version, and no other."""
+        version = commit.version
+        await self._end_comparison()
         update, self._received = self._received, None
         if update is None or update.version != version:
             return _failed(NO_EPOCH, version, "Commit of a version that did not arrive as a whole")
+        if update.staged:
+            await self._pause()
         try:
             await self._engine.commit(version)
         except TransferError as error:
@@ -197,21 +244,63 @@ class FleetMember:
         self._metrics.observe("update_pause_seconds", pause)
         self._metrics.set("version_served", version)
         self._log.debug("serving", version=version, pause_seconds=pause)
+        if commit.HasField("probe"):
+            self._parity = BackgroundTask.begin(
+                self._compare(commit.probe, version), "parity probe", self._log, version=version
+            )
         return pb.WorkerMessage(serving=pb.Serving(version=version, pause_seconds=pause))
+
+    async def _end_comparison(self) -> None:
+        """Give up the comparison of the last version, if it is still running."""
+        comparison, self._parity = self._parity, None
+        if comparison is not None:
+            await comparison.drop()
+
+    async def _compare(self, probe: pb.ParityProbe, version: int) -> None:
+        """Compare the engine's logprobs with the learner's; beyond the bound, serve nothing and join again.
+
+        The learner then sends the whole version. Errors: EngineDied.
+        """
+        difference = await mean_difference(self._engine, probe, version)
+        if difference is None:
+            return
+        self._metrics.set("parity_difference", difference)
+        if difference <= self._parity_bound:
+            self._mismatches = 0
+            return
+        self._metrics.count("parity_refusals_total")
+        self._log.error(
+            "the engine computes other logprobs than the learner: it serves nothing until it is loaded anew",
+            version=version,
+            mean_difference=difference,
+            bound=self._parity_bound,
+        )
+        if self._served.serving and self._served.version == version:
+            self._mismatches += 1
+            self._base_sender = b""
+            await self._pause()
+            await self._leave("other logprobs than the learner's")
+
+    async def _pause(self) -> None:
+        """Pause the engine, which may be paused already, and note since when no version is served."""
+        if self._served.serving or self._served.version == NO_VERSION:
+            self._paused_at = time.monotonic()
+        self._served.suspend()
+        await self._engine.pause()
+
+    async def _leave(self, reason: str) -> None:
+        """Tell the learner that this rollout leaves, so that no update waits for it."""
+        self._left = True
+        with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            async with asyncio.timeout(LEAVE_SECONDS), self._writing:
+                await self._call.write(pb.WorkerMessage(leave=pb.Leave(reason=reason)))
+                await self._call.done_writing()
 
     def _fail(self, update: Update, error: TransferError) -> pb.WorkerMessage:
         """Report a failed update. A paused engine stays paused; the next update forms a new group."""
         self._joined_epoch = None
         self._log.warning("update failed", version=update.version, error=str(error))
         return _failed(update.rendezvous.epoch, update.version, str(error))
-
-
-async def _leave(call: Any) -> None:
-    """Tell the learner that this rollout leaves, so that no update waits for it."""
-    with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
-        async with asyncio.timeout(LEAVE_SECONDS):
-            await call.write(pb.WorkerMessage(leave=pb.Leave(reason="terminated")))
-            await call.done_writing()
 
 
 def _update_from_proto(message: pb.Prepare) -> Update:
@@ -224,9 +313,7 @@ def _update_from_proto(message: pb.Prepare) -> Update:
         timeout_seconds=message.timeout_seconds,
         nonce=message.rendezvous_nonce,
     )
-    return Update(
-        rendezvous=rendezvous, version=message.version, manifest=manifest_from_proto(message.manifest)
-    )
+    return Update(rendezvous=rendezvous, version=message.version, sender=message.sender)
 
 
 def _failed(epoch: int, version: int, reason: str) -> pb.WorkerMessage:

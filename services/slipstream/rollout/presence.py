@@ -16,6 +16,7 @@ from slipstream.rpc.errors import SlipstreamError, reason_of
 from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+from slipstream.telemetry.throughput import Throughput
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
@@ -48,6 +49,7 @@ class Presence:
         self._seconds = seconds
         self._rpc = rpc
         self._metrics = metrics
+        self._throughput = Throughput(lambda: metrics.total("tokens_generated_total"))
         self._log = log
 
     async def run(self) -> None:
@@ -70,7 +72,9 @@ class Presence:
         status = self._servicer.status()
         self._metrics.set("places", status.places)
         listed = ListedRollout(worker_id=self._name, address=address, status=status)
-        request = pb.ReportRolloutRequest(rollout=replay_codec.listed_rollout_to_proto(listed))
+        request = pb.ReportRolloutRequest(
+            rollout=replay_codec.listed_rollout_to_proto(listed), throughput=self._throughput.per_second()
+        )
         try:
             await call_with_growing_deadline(
                 "heartbeat",

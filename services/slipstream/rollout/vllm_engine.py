@@ -10,7 +10,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from slipstream.config import RunConfig
-from slipstream.records import Chunk, FinishReason, RoutedExperts, Sampling, TopLogprobs, Turn, VersionSpan
+from slipstream.records import (
+    NO_VERSION,
+    Chunk,
+    FinishReason,
+    RoutedExperts,
+    Sampling,
+    TopLogprobs,
+    Turn,
+    VersionSpan,
+)
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.node_rank import NodeRank
@@ -22,6 +31,8 @@ from slipstream.weights.manifest import Manifest, manifest_to_proto
 T = TypeVar("T")
 
 FORMED_POLL_SECONDS = 0.02
+FIRST_STAGED_POLL_SECONDS, LAST_STAGED_POLL_SECONDS = 0.005, 0.1
+"""Each question interrupts the steps of the engine: a version that takes longer is asked for less often."""
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
@@ -42,8 +53,11 @@ class VllmEngine:
         recompute_kv: bool,
         adapter: ServedAdapter | None = None,
         cache_use: "CacheUseLogger | None" = None,
+        processes: int = 1,
     ) -> None:
+        """`processes`: that hold a shard of the model each."""
         self._llm = llm
+        self._processes = processes
         self._cache_use = cache_use
         self._recompute_kv = recompute_kv
         self._adapter = adapter
@@ -51,6 +65,7 @@ class VllmEngine:
         self._running.set()
         self._salt = "initial"
         self._uncommitted = False
+        self._staged: dict[str, Any] | None = None
 
     @property
     def kv_cache_usage(self) -> float:
@@ -66,7 +81,7 @@ class VllmEngine:
         self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
     ) -> Turn:
         """See Engine."""
-        output = await self._finished(
+        request = await self._finished(
             prompt_token_ids,
             request_id or uuid.uuid4().hex,
             temperature=sampling.temperature,
@@ -74,7 +89,7 @@ class VllmEngine:
             logprobs=sampling.top_logprobs,
             seed=sampling.seed,
         )
-        return _turn(output, top_k=sampling.top_logprobs)
+        return _turn(request.outputs[0], top_k=sampling.top_logprobs)
 
     def sampled(self, request_id: str, start: int) -> Chunk:
         """See Engine. vLLM returns versions with finished outputs only, so this reads the state of the
@@ -88,7 +103,7 @@ class VllmEngine:
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """See Engine."""
-        output = await self._finished(
+        request = await self._finished(
             prompt_token_ids,
             uuid.uuid4().hex,
             temperature=1.0,
@@ -96,11 +111,23 @@ class VllmEngine:
             logprobs=len(candidates),
             allowed_token_ids=list(candidates),
         )
-        logprobs = dict(zip(output.logprobs.token_ids, output.logprobs.logprobs, strict=True))
+        flat = request.outputs[0].logprobs
+        logprobs = dict(zip(flat.token_ids, flat.logprobs, strict=True))
         return [math.exp(logprobs[token]) for token in candidates]
 
+    async def logprobs(self, token_ids: tuple[int, ...]) -> tuple[list[float], int]:
+        """See Engine. The version is that of the token which vLLM samples behind the prompt."""
+        token_ids = token_ids[: self._llm.model_config.max_model_len - 1]
+        request = await self._finished(
+            token_ids, uuid.uuid4().hex, temperature=1.0, max_tokens=1, prompt_logprobs=0
+        )
+        version = request.outputs[0].weight_versions[0].version
+        by_position = request.prompt_logprobs
+        logprobs = [by_position[place][token].logprob for place, token in enumerate(token_ids) if place]
+        return logprobs, int(version) if version.isdecimal() else NO_VERSION  # "default" before any update
+
     async def _finished(self, prompt_token_ids: tuple[int, ...], request_id: str, **sampling: Any) -> Any:
-        """Submit one request once the engine is not paused; return its output.
+        """Submit one request once the engine is not paused; return vLLM's RequestOutput of it.
 
         Errors: EngineDied, and ValueError for a request that vLLM refuses.
         """
@@ -120,7 +147,7 @@ class VllmEngine:
         try:
             async for output in self._llm.generate(request, parameters, request_id, **options):
                 if output.finished:
-                    return output.outputs[0]
+                    return output
         except EngineDeadError as error:
             raise EngineDied("vLLM's engine process died; its log says why") from error
         raise EngineDied("vLLM ended a request without an output")
@@ -144,37 +171,86 @@ class VllmEngine:
             "timeout_seconds": rendezvous.timeout_seconds,
             "nonce": rendezvous.nonce,
         }
-        await _transfer(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info)))
-        while not all(  # noqa: ASYNC110 (the groups form in other processes)
-            await _transfer(self._llm.collective_rpc("weight_group_formed"))
-        ):
+        await self._in_all(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info)))
+        while not all(await self._ask("weight_group_formed")):  # noqa: ASYNC110 (it forms in other processes)
             await asyncio.sleep(FORMED_POLL_SECONDS)
 
-    async def receive(self, manifest: Manifest, version: int) -> None:
+    async def base_version(self) -> int:
         """See Engine."""
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+        versions = set(await self._ask("weights_base_version"))
+        return versions.pop() if len(versions) == 1 else NO_VERSION
 
-        info = {
+    async def stage(
+        self, manifest: Manifest, version: int, *, base_version: int = NO_VERSION, key: bytes = b""
+    ) -> None:
+        """See Engine."""
+        self._staged = None
+        info = self._update_info(manifest, version, key) | {"base_version": base_version}
+        await self._ask("stage_weights", info)
+        seconds = FIRST_STAGED_POLL_SECONDS
+        while not all(await self._ask("weights_staged")):
+            await asyncio.sleep(seconds)
+            seconds = min(1.5 * seconds, LAST_STAGED_POLL_SECONDS)
+        self._staged = {**info, "staged": True}
+
+    async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:
+        """See Engine."""
+        self._staged = None
+        await self._load(self._update_info(manifest, version, key))
+
+    def _update_info(self, manifest: Manifest, version: int, key: bytes) -> dict[str, Any]:
+        return {
+            "key": key,
             "manifest": manifest_to_proto(manifest).SerializeToString(),
             "version": version,
             "adapter_dir": None if self._adapter is None else str(self._adapter.path),
         }
+
+    async def _ask(self, method: str, *arguments: Any) -> list[Any]:
+        """Return the results of a method of WorkerExtension in all processes. Errors: TransferError."""
+        outcomes = await _transfer(self._llm.collective_rpc(method, args=arguments))
+        reasons = [reason for _, reason in outcomes if reason]
+        if reasons:
+            raise TransferError(f"weight update failed in the engine: {reasons[0]}")
+        return [result for result, _ in outcomes]
+
+    async def _in_all(self, call: Awaitable[T]) -> T:
+        """Await a call that raises in the processes where it fails.
+
+        vLLM reads the replies of several processes only until one raises, and would take the others for the
+        replies to its next call. So such an engine ends, and its pod starts another one.
+        Errors: TransferError with one process; EngineDied with several.
+        """
+        try:
+            return await _transfer(call)
+        except TransferError as error:
+            if self._processes > 1:
+                raise EngineDied(f"one of the {self._processes} processes: {error}") from error
+            raise
+
+    async def _load(self, info: dict[str, Any]) -> None:
+        """Have the weights of an update loaded, in a pause. Errors: TransferError, EngineDied."""
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
         if self._uncommitted:  # the last update was never committed, and vLLM must finish it first
-            await _transfer(self._llm.finish_weight_update())
+            await self._in_all(self._llm.finish_weight_update())
             self._uncommitted = False
-        await _transfer(self._llm.start_weight_update())
-        await _transfer(self._llm.update_weights(WeightTransferUpdateRequest(update_info=info)))
+        await self._in_all(self._llm.start_weight_update())
+        await self._in_all(self._llm.update_weights(WeightTransferUpdateRequest(update_info=info)))
         self._uncommitted = True
 
     async def commit(self, version: int) -> None:
         """See Engine."""
-        await _transfer(self._llm.finish_weight_update(str(version)))
+        staged, self._staged = self._staged, None
+        if staged is not None:
+            await self._load(staged)
+        await self._in_all(self._llm.finish_weight_update(str(version)))
         self._uncommitted = False
         if self._adapter is not None:  # load it now: a request that fails to load it would end the engine
-            await _transfer(self._llm.add_lora(self._adapter.request()))
+            await self._in_all(self._llm.add_lora(self._adapter.request()))
         self._salt = uuid.uuid4().hex  # a restarted learner reuses version numbers
         if self._recompute_kv:
-            await _transfer(self._llm.reset_prefix_cache(reset_running_requests=True))
+            await self._in_all(self._llm.reset_prefix_cache(reset_running_requests=True))
 
     async def resume(self) -> None:
         """See Engine."""
@@ -210,6 +286,7 @@ def start_vllm(
         recompute_kv=config.rollout.recompute_kv,
         adapter=adapter,
         cache_use=cache_use,
+        processes=arguments.tensor_parallel_size * arguments.pipeline_parallel_size,
     )
 
 

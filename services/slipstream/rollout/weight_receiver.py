@@ -2,13 +2,14 @@
 
 vLLM creates one WeightReceiver beside each model shard. The model's own `load_weights` loads the tensors, so
 vLLM handles fused and sharded parameters; this module verifies each bucket before it is loaded. An engine
-that serves an adapter keeps its base weights, and writes received tensors into the directory of the adapter.
+that serves an adapter keeps the weights of its base model, and writes received tensors into the directory of
+the adapter.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,13 @@ from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.utils.nccl import unpinned_nccl_env
 
+from slipstream.records import NO_VERSION
 from slipstream.rollout.adapter import write_adapter
 from slipstream.v1 import learner_pb2 as pb
+from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.last_deadline import no_progress, or_exit
-from slipstream.weights.manifest import Manifest, manifest_from_proto
+from slipstream.weights.manifest import manifest_from_proto
 from slipstream.weights.threads import in_thread
 from slipstream.weights.transfer import receive
 
@@ -54,16 +57,27 @@ class JoinInfo(WeightTransferInitInfo):
 class UpdateInfo(WeightTransferUpdateInfo):
     """An update that is about to be broadcast: a serialized slipstream.v1.Manifest, and the version.
 
-    With `adapter_dir` the update is an adapter, written there once all of it is verified.
+    With `adapter_dir` the update is an adapter, written there once all of it is verified. `base_version`: the
+    oldest version that a delta can change into this one; -1 for a full version. `key`: for encryption.
+    `staged`: load what was received by `stage`.
     """
 
     manifest: bytes
     version: int
     adapter_dir: str | None = None
+    base_version: int = NO_VERSION
+    key: bytes = field(default=b"", repr=False)
+    staged: bool = False
+
+
+Buckets = Iterable[list[tuple[str, torch.Tensor]]]
 
 
 class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
-    """Receives all weights, or an adapter. After an error the model is unusable until an update succeeds."""
+    """Receives all weights, or an adapter.
+
+    After an error while loading, the model is unusable until an update succeeds.
+    """
 
     init_info_cls = JoinInfo
     update_info_cls = UpdateInfo
@@ -72,9 +86,11 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         super().__init__(*arguments)
         self._group: WeightGroup | None = None
         self._forming: Future[WeightGroup] | None = None
+        self._staging: Future[None] | None = None
+        self.base = BaseCopy()
         self._timeout_seconds = 0.0
         self._parameters = frozenset(name for name, _ in self.model.named_parameters())
-        self._keeps_base = self.vllm_config.lora_config is not None
+        self._has_lora = self.vllm_config.lora_config is not None
 
     def init_transfer_engine(self, init_info: JoinInfo) -> None:
         """Leave the group of the last epoch and begin to form the group of the new one.
@@ -108,26 +124,74 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         ):
             return form_group(rendezvous, device=self.device, progress=progress)
 
+    def stage(self, update_info: dict[str, Any]) -> None:
+        """Begin to receive a version into host memory, while the engine goes on sampling.
+
+        A thread receives it; `staged` returns whether all of it is there. The model is not touched.
+        """
+        info, group = self.parse_update_info(update_info), self._formed_group()
+        self._staging = in_thread(partial(self._stage, group, info, self._staging), "receipt of weights")
+
+    def base_version(self) -> int:
+        """Return the version that is kept beside the weights; NO_VERSION for none, and during a receipt."""
+        receiving = self._staging is not None and not self._staging.done()
+        return NO_VERSION if receiving else self.base.version
+
+    def staged(self) -> bool:
+        """Return whether the version that is being staged is there and verified. Errors: TransferError."""
+        if self._staging is None:
+            raise TransferError("no version is being received")
+        if self._staging.done():
+            self._staging.result()
+        return self._staging.done()
+
+    def _stage(self, group: WeightGroup, info: UpdateInfo, earlier: Future[None] | None) -> None:
+        """Bring the base copy to the version. An error closes the group. Errors: TransferError.
+
+        earlier: a receipt that failed in another process of the engine, and may still run in this one.
+        """
+        manifest = manifest_from_proto(pb.Manifest.FromString(info.manifest))
+        try:
+            with or_exit(self._timeout_seconds, "the receipt of weights") as progress:
+                if earlier is not None:
+                    wait([earlier])
+                self.base.receive(
+                    group,
+                    manifest,
+                    version=info.version,
+                    base=info.base_version,
+                    device=self.device,
+                    key=info.key,
+                    progress=progress,
+                )
+        except BaseException:
+            group.close()
+            raise
+
     def start_weight_update(self) -> None:
         """Prepare the model to load tensors in the format of a checkpoint.
 
         This first finishes an update that failed: its layers may still hold some of its tensors, and would
         mix them with those of this update.
         """
-        if self._keeps_base:
+        if self._has_lora:
             return
         finalize_layerwise_reload(self.model, self.model_config)
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Receive, verify and load every bucket. Errors: TransferError.
+        """Receive, verify and load every bucket, or load those that were staged. Errors: TransferError.
 
         An error closes the group, so that the sender fails at once. When the transfer makes no progress until
         its last deadline, this process exits, and its pod with it.
         """
+        info = self.parse_update_info(update_info)
         try:
-            with or_exit(self._timeout_seconds, "the receipt of weights") as progress:
-                self.receive_weights(self.parse_update_info(update_info), progress)
+            if info.staged:
+                self._load(info, self._taken(info.version))
+            else:
+                with or_exit(self._timeout_seconds, "the receipt of weights") as progress:
+                    self.receive_weights(info, progress)
         except BaseException:
             self.shutdown()
             raise
@@ -135,21 +199,43 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: UpdateInfo, progress: Callable[[], None] = no_progress) -> None:
-        """Load the buckets one by one, each after its checksum was verified. Errors: TransferError."""
+        """Load the buckets one by one, each after its checksum was verified.
+
+        Each bucket has memory of its own, because vLLM keeps its tensors until their layer is complete.
+        Errors: TransferError.
+        """
+        self.base.forget()
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
+        group, version = self._formed_group(), update_info.version
+        buckets = receive(
+            group, manifest, version=version, device=self.device, key=update_info.key, progress=progress
+        )
+        self._load(update_info, buckets)
+
+    def _taken(self, version: int) -> Buckets:
+        """Return the tensors of the version that was staged. Errors: TransferError."""
+        staging, self._staging = self._staging, None
+        if staging is None or not staging.done() or self.base.version != version:
+            raise TransferError("no version has been received")
+        staging.result()
+        return [list(self.base.tensors.items())]
+
+    def _load(self, update_info: UpdateInfo, buckets: Buckets) -> None:
+        """Load a version whose buckets are verified. Errors: TransferError."""
         if update_info.adapter_dir is not None:
-            self._receive_adapter(manifest, update_info.version, Path(update_info.adapter_dir), progress)
+            self._write_adapter(Path(update_info.adapter_dir), buckets)
             return
+        manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
         sent = {spec.name for spec in manifest.tensors}
         missing = set(self._parameters) | self._unsent_parts(sent) | self._unsent_experts(sent)
-        for tensors in self._buckets(manifest, update_info.version, progress):
+        for tensors in buckets:
             missing -= self.model.load_weights(tensors) or missing
         if missing:
             raise TransferError(f"version {update_info.version} lacks {', '.join(sorted(missing)[:5])}")
 
     def finish_weight_update(self) -> None:
         """Convert the loaded tensors into the layout of the kernels."""
-        if self._keeps_base:
+        if self._has_lora:
             return
         finalize_layerwise_reload(self.model, self.model_config)
         if self.device.type == "cpu":
@@ -165,23 +251,15 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             self._group.close()
             self._group = None
 
-    def _buckets(
-        self, manifest: Manifest, version: int, progress: Callable[[], None]
-    ) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    def _formed_group(self) -> WeightGroup:
         """Errors: TransferError."""
         if self._group is None:
             raise TransferError("weights were announced before a group was formed")
-        return receive(self._group, manifest, version=version, device=self.device, progress=progress)
+        return self._group
 
-    def _receive_adapter(
-        self, manifest: Manifest, version: int, directory: Path, progress: Callable[[], None]
-    ) -> None:
+    def _write_adapter(self, directory: Path, buckets: Buckets) -> None:
         """Write the adapter once all of it is verified; all processes of this engine read it from there."""
-        tensors = {
-            name: tensor.to("cpu", copy=True)
-            for bucket in self._buckets(manifest, version, progress)
-            for name, tensor in bucket
-        }
+        tensors = {name: tensor.to("cpu", copy=True) for bucket in buckets for name, tensor in bucket}
         if self.parallel_config.rank == 0:
             write_adapter(directory, tensors)
 

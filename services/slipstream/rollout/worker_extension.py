@@ -1,6 +1,17 @@
-"""A method that the engine calls in the worker processes of vLLM, by collective_rpc."""
+"""Methods that the engine calls in the worker processes of vLLM, by collective_rpc.
 
-from typing import Any
+They return a failure instead of raising it. When one process raises, vLLM does not read the replies of the
+others, and would take them for the replies to its next call.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from slipstream.weights.group import TransferError
+
+T = TypeVar("T")
+Outcome = tuple[T | None, str]
+"""What a method returns, and why it failed: "" if it did not."""
 
 
 class WorkerExtension:
@@ -8,7 +19,26 @@ class WorkerExtension:
 
     weight_transfer_engine: Any
 
-    def weight_group_formed(self) -> bool:
-        """Return whether the group that this process began to form is formed. Errors: TransferError."""
-        formed: bool = self.weight_transfer_engine.formed()
-        return formed
+    def weight_group_formed(self) -> Outcome[bool]:
+        """Return whether the group that this process began to form is formed."""
+        return outcome(self.weight_transfer_engine.formed)
+
+    def stage_weights(self, update_info: dict[str, Any]) -> Outcome[None]:
+        """Begin to receive a version while this process samples."""
+        return outcome(lambda: self.weight_transfer_engine.stage(update_info))
+
+    def weights_staged(self) -> Outcome[bool]:
+        """Return whether the version that is being received is there."""
+        return outcome(self.weight_transfer_engine.staged)
+
+    def weights_base_version(self) -> Outcome[int]:
+        """Return the version that is kept beside the weights, which a delta can change; -1 for none."""
+        return outcome(self.weight_transfer_engine.base_version)
+
+
+def outcome(call: Callable[[], T]) -> Outcome[T]:
+    """Return the result of a call, or the reason of its TransferError."""
+    try:
+        return call(), ""
+    except TransferError as error:
+        return None, str(error) or "no reason is known"

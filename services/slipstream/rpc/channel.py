@@ -9,11 +9,8 @@ from typing import Any, TypeVar
 import grpc
 
 from slipstream.config import RpcConfig
-from slipstream.rpc.errors import RETRY_AFTER, MessageTooLarge, PermissionDenied, Unreachable
-from slipstream.rpc.security.certificates import Certificates
-from slipstream.rpc.security.channel import TlsChannel
-from slipstream.rpc.security.loopback import refuse_plaintext
-from slipstream.rpc.server import channel_options, keepalive
+from slipstream.rpc import errors, server
+from slipstream.rpc.security import certificates, channel, loopback
 from slipstream.telemetry.logs import Log
 
 T = TypeVar("T")
@@ -68,10 +65,10 @@ def open_channel(
             "distillation, teacher.address, or the SLIPSTREAM_*_ADDRESS variables, to where the services "
             "listen"
         )
-    refuse_plaintext(address, config)
+    loopback.refuse_plaintext(address, config)
     options: list[tuple[str, Any]] = [
-        *channel_options(config),
-        *keepalive(ping_seconds=SILENT_SECONDS, answer_seconds=gone_seconds),
+        *server.channel_options(config),
+        *server.keepalive(ping_seconds=SILENT_SECONDS, answer_seconds=gone_seconds),
         *RECONNECTING,
         *OWN_CONNECTIONS,
         ("grpc.service_config", ROUND_ROBIN),
@@ -80,7 +77,9 @@ def open_channel(
         options.append(("grpc.ssl_target_name_override", server_name))
     if config.tls is None:
         return grpc.aio.insecure_channel(address, options=options)
-    return TlsChannel(address, certificates=Certificates(config.tls, log), options=options, log=log)
+    return channel.TlsChannel(
+        address, certificates=certificates.Certificates(config.tls, log), options=options, log=log
+    )
 
 
 async def call_with_retries(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
@@ -99,11 +98,11 @@ async def call_with_retries(what: str, call: Callable[[], Awaitable[T]], *, give
             return await call()
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.PERMISSION_DENIED:
-                raise PermissionDenied(f"{what}: {error.details()}") from error
+                raise errors.PermissionDenied(f"{what}: {error.details()}") from error
             if error.code() not in TRANSIENT:
                 raise
             if TOO_LARGE in (error.details() or ""):
-                raise MessageTooLarge(
+                raise errors.MessageTooLarge(
                     f"{what}: {error.details()}; raise rpc.max_message_mib in every pod, or lower "
                     "rollout.group_size or rollout.max_new_tokens"
                 ) from error
@@ -111,7 +110,9 @@ async def call_with_retries(what: str, call: Callable[[], Awaitable[T]], *, give
                 pause = FIRST_PAUSE_SECONDS  # the attempt has already waited for its deadline
             pause = max(pause, retry_after(error))
             if asyncio.get_running_loop().time() + pause > deadline:
-                raise Unreachable(f"{what}: gave up after {give_up_after:g} s: {error.details()}") from error
+                raise errors.Unreachable(
+                    f"{what}: gave up after {give_up_after:g} s: {error.details()}"
+                ) from error
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -174,5 +175,5 @@ async def with_idle_timeout(call: Any, *, silence_seconds: float) -> AsyncIterat
 def retry_after(error: grpc.aio.AioRpcError) -> float:
     """Return the retry-after hint of a refused call in seconds; 0 without a hint."""
     trailing: Any = error.trailing_metadata()  # the stubs declare only the type of the synchronous API
-    hint = str(trailing.get(RETRY_AFTER, "")) if trailing else ""
+    hint = str(trailing.get(errors.RETRY_AFTER, "")) if trailing else ""
     return int(hint) / 1000 if hint.isdecimal() else 0.0

@@ -9,9 +9,8 @@ import grpc
 
 from slipstream.config import RpcConfig
 from slipstream.records import Admission
+from slipstream.rpc import errors, replay_codec
 from slipstream.rpc.channel import call_with_retries, open_channel
-from slipstream.rpc.errors import SlipstreamError, reason_of
-from slipstream.rpc.replay_codec import admission_from_proto
 from slipstream.v1.learner_pb2 import SaveCheckpointRequest
 from slipstream.v1.learner_pb2_grpc import FleetStub
 from slipstream.v1.replay_pb2 import SetAdmissionRequest
@@ -24,7 +23,7 @@ SAVE_SECONDS = 600.0
 """Longest wait for a checkpoint: for the end of the running step, and for the writing of the files."""
 
 
-class ControlFailed(SlipstreamError):
+class ControlFailed(errors.SlipstreamError):
     """The run did not do what was requested; the message has the reason."""
 
 
@@ -52,9 +51,11 @@ async def set_admission(
                 lambda: stub.SetAdmission(request, timeout=ANSWER_SECONDS),
                 give_up_after=PATIENCE_SECONDS,
             )
-        except (SlipstreamError, grpc.aio.AioRpcError) as error:
-            raise ControlFailed(f"replay at {replay_address}: {reason_of(error)}") from error
-    return AdmissionChange(admission=admission_from_proto(response.admission), changed=response.changed)
+        except (errors.SlipstreamError, grpc.aio.AioRpcError) as error:
+            raise ControlFailed(f"replay at {replay_address}: {errors.reason_of(error)}") from error
+    return AdmissionChange(
+        admission=replay_codec.admission_from_proto(response.admission), changed=response.changed
+    )
 
 
 async def save_checkpoint(
@@ -74,5 +75,5 @@ async def save_checkpoint(
                     f"the checkpoint is not durable after {wait_seconds:g} s; the learner goes on writing, "
                     "and a second call waits for the same checkpoint"
                 ) from error
-            raise ControlFailed(f"learner at {learner_address}: {reason_of(error)}") from error
+            raise ControlFailed(f"learner at {learner_address}: {errors.reason_of(error)}") from error
     return int(response.version)

@@ -114,6 +114,7 @@ def activity_to_proto(activity: t.Activity) -> pb.GetActivityResponse:
                 serving_version=worker.serving_version,
                 leases=worker.leases,
                 scoring_failure=worker.scoring_failure,
+                throughput=worker.throughput,
             )
             for worker in activity.workers
         ],
@@ -132,6 +133,7 @@ def activity_from_proto(message: pb.GetActivityResponse) -> t.Activity:
             serving_version=worker.serving_version,
             leases=worker.leases,
             scoring_failure=worker.scoring_failure,
+            throughput=worker.throughput if worker.HasField("throughput") else None,
         )
         for worker in message.workers
     )

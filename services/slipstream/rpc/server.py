@@ -9,9 +9,8 @@ from grpc_health.v1.health import aio as health  # type: ignore[attr-defined]
 
 from slipstream.config import RpcConfig
 from slipstream.rpc.errors import ErrorInterceptor
-from slipstream.rpc.security.authorization import AuthorizationInterceptor
+from slipstream.rpc.security import authorization, loopback
 from slipstream.rpc.security.certificates import Certificates, Material
-from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.telemetry.logs import Log
 
 MIB = 1024 * 1024
@@ -55,10 +54,12 @@ async def start_server(
     Errors: OSError when the port is in use, with the address and the key to change; ConfigError for plaintext
     beyond loopback, and for unusable files of `rpc.tls`.
     """
-    refuse_plaintext(address, config)
+    loopback.refuse_plaintext(address, config)
     interceptors: list[grpc.aio.ServerInterceptor[Any, Any]] = [ErrorInterceptor(log)]
     if config.tls is not None:
-        interceptors.append(AuthorizationInterceptor(trust_domain=config.tls.trust_domain, log=log))
+        interceptors.append(
+            authorization.AuthorizationInterceptor(trust_domain=config.tls.trust_domain, log=log)
+        )
     options = [
         *channel_options(config),
         *keepalive(ping_seconds=SILENT_SECONDS, answer_seconds=GONE_SECONDS),

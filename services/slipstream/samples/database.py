@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -31,6 +30,11 @@ PAUSE_SECONDS: Final = 0.005
 """Pause before the second attempt; it grows by as much with each further one."""
 PLACE: Final = ("filename", "file_row_number")
 """Columns of the table `samples` besides those of SCHEMA: file of a row, and its number there."""
+DAMAGED: Final = "the data are cut or damaged, or another program wrote them"
+NOT_OF_A_FILE: Final = (duckdb.BinderException, duckdb.CatalogException, duckdb.OutOfMemoryException)
+"""Errors that no damaged file causes."""
+MOST_FOOTERS: Final = 1000
+"""Files whose footers DuckDB keeps, of about 0.1 MB each, before it begins anew."""
 
 
 class NoSamples(ValueError):
@@ -47,45 +51,94 @@ class SampleDatabase:
     Columns that the parts of an earlier version lack are null.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, needs_part: bool = True) -> None:
+        """`needs_part`: whether there is no answer if none of the files can be read."""
         self._folder = folder
+        self._needs_part = needs_part
+        self._unreadable: dict[str, _Version] = {}
+
+    @property
+    def unreadable(self) -> list[str]:
+        """The files that queries have left out because they cannot be read, below the folder."""
+        left_out = [Path(file) for file in list(self._unreadable) if self._is_left_out(file)]
+        return sorted(str(file.relative_to(self._folder)) for file in left_out)
 
     def read(
         self, reading: Callable[[Sequence[str]], T], *, first: int | None = None, last: int | None = None
     ) -> T:
         """Return the result of `reading` the files with the steps from `first` to `last`; None is no bound.
 
-        `reading` is called again when the run has merged or removed the files meanwhile. Errors: NoSamples.
+        Files that cannot be read are left out. `reading` is called again when the run has merged or removed
+        the files meanwhile. Errors: NoSamples.
         """
         for attempt in range(ATTEMPTS):
             time.sleep(attempt * PAUSE_SECONDS)
-            files = [str(part.path) for part in stored_parts(self._folder) if part.has_any(first, last)]
+            files = self._files(first, last)
             try:
                 return reading(files)
             except PartsChanged:
                 continue
-            except duckdb.IOException as error:
-                if all(Path(file).exists() for file in files):
-                    raise NoSamples(f"{self._folder}: {one_line(error)}") from error
             except duckdb.Error as error:
-                raise NoSamples(f"{self._folder}: {one_line(error)}") from error
+                is_changed = isinstance(error, duckdb.IOException) and not all(map(os.path.exists, files))
+                if not is_changed and not self._leave_out(files, error):
+                    raise NoSamples(f"{self._folder}: {one_line(error)}") from error
         raise NoSamples(f"{self._folder}: its files change faster than they can be read; try again")
+
+    def _files(self, first: int | None, last: int | None) -> list[str]:
+        """Return the files with some steps that can be read. Errors: NoSamples if there are only others."""
+        files = [str(part.path) for part in stored_parts(self._folder) if part.has_any(first, last)]
+        readable = [file for file in files if not self._is_left_out(file)]
+        if files and not readable and self._needs_part:
+            raise NoSamples(f"{self._folder}: {', '.join(self.unreadable)} cannot be read: {DAMAGED}")
+        return readable
+
+    def _leave_out(self, files: Sequence[str], error: duckdb.Error) -> bool:
+        """Leave out the files that are no Parquet, or else those with damaged data below a sound footer.
+
+        Return whether there are any. `error`: that of a query over all of them.
+        """
+        left_out = {file: version for file in files if (version := _version_of_cut(file)) is not None}
+        if not left_out and not isinstance(error, NOT_OF_A_FILE):
+            left_out = {file: version for file in files if (version := self._version_of_damaged(file))}
+        self._unreadable.update(left_out)
+        return bool(left_out)
+
+    def _version_of_damaged(self, file: str) -> "_Version | None":
+        """Return the version of a file of which some value of some column cannot be read; None for any other.
+
+        Reads all of the file: DuckDB's own message often names no file.
+        """
+        version = _version(file)
+        try:
+            self._rows([file], "select bit_xor(hash(part)) from read_parquet($file) part", {"file": file})
+        except (duckdb.Error, NoSamples):
+            return version if version == _version(file) else None
+        return None
+
+    def _is_left_out(self, file: str) -> bool:
+        """Return whether a file cannot be read, and has not changed since that was noticed."""
+        return file in self._unreadable and self._unreadable[file] == _version(file)
 
     def rows(self, files: Sequence[str], sql: str, values: Mapping[str, Any]) -> list[Row]:
         """Return the rows of a query over the table `samples`. `sql` continues a list of `with`."""
-        return self._rows(*_over_files(files, sql, values))
+        return self._rows(files, *_over_files(files, sql, values))
 
     def batches(self, files: Sequence[str], sql: str, values: Mapping[str, Any]) -> Iterator[list[Row]]:
         """Answer a query, and yield its rows some at a time; the answer is complete before the first."""
-        with self._cursor() as cursor:
-            cursor.execute(*_over_files(files, sql, values))
+        with _DATABASE.cursor(files) as cursor:
+            with self._bounded(cursor):
+                cursor.execute(*_over_files(files, sql, values))
             names = [column[0] for column in cursor.description or ()]
-            while rows := cursor.fetchmany(ROWS_OF_A_BATCH):
+            while rows := self._next(cursor):
                 yield [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _next(self, cursor: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+        with self._bounded(cursor):
+            return cursor.fetchmany(ROWS_OF_A_BATCH)
 
     def write_parquet(self, files: Sequence[str], sql: str, values: Mapping[str, Any], target: Path) -> None:
         """Write the rows of a query over the table `samples` to a file. Errors: OSError."""
-        with self._cursor() as cursor:
+        with _DATABASE.cursor(files) as cursor, self._bounded(cursor):
             query, bound = _over_files(files, sql, values)
             batches: pa.RecordBatchReader = cursor.sql(query, params=bound).to_arrow_reader(ROWS_OF_A_BATCH)
             with pq.ParquetWriter(target, batches.schema, compression="zstd") as writer:
@@ -104,37 +157,65 @@ class SampleDatabase:
         ]
         samples = " union all by name ".join([*sources, _EMPTY])
         files = {f"file{index}": file for index, file in enumerate(numbers)}
-        return self._rows(f"with samples as ({samples}) select {quoted(columns)} from samples", files)
+        sql = f"with samples as ({samples}) select {quoted(columns)} from samples"
+        return self._rows(list(numbers), sql, files)
 
-    def _rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
-        with self._cursor() as cursor:
+    def _rows(self, files: Sequence[str], sql: str, values: Mapping[str, Any]) -> list[Row]:
+        with _DATABASE.cursor(files) as cursor, self._bounded(cursor):
             cursor.execute(sql, dict(values))
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     @contextmanager
-    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Give a cursor whose query ends after QUERY_SECONDS. Errors: NoSamples."""
-        with _LOCK:
-            cursor = _database().cursor()
+    def _bounded(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """End what a cursor computes after QUERY_SECONDS. Errors: NoSamples."""
         timer = threading.Timer(QUERY_SECONDS, cursor.interrupt)
         timer.start()
         try:
-            with cursor:
-                yield cursor
+            yield
         except duckdb.InterruptException as error:
             raise NoSamples(f"{self._folder}: the query took more than {QUERY_SECONDS:g} s") from error
         finally:
             timer.cancel()
 
 
-_LOCK: Final = threading.Lock()
+class _Database:
+    """The database of this process: all queries share its threads and its bound of memory.
+
+    It keeps the footers of the files that it has read, also of those that are gone, until it begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._files: set[str] = set()
+        self._largest = 0
+        self._number = 0
+
+    @contextmanager
+    def cursor(self, files: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Give a cursor for a query over some files."""
+        with self._lock:
+            cursor = self._opened(files).cursor()
+        with cursor:
+            yield cursor
+
+    def _opened(self, files: Sequence[str]) -> duckdb.DuckDBPyConnection:
+        self._files.update(files)
+        self._largest = max(self._largest, len(files))
+        if self._connection is None or len(self._files) > max(MOST_FOOTERS, 2 * self._largest):
+            self._number += 1
+            # the database before this one ends with the last of its cursors
+            self._connection, self._files = _connect(self._number), set(files)
+        return self._connection
 
 
-@cache
-def _database() -> duckdb.DuckDBPyConnection:
-    """Return the database of this process: all queries share its threads and its bound of memory."""
-    spilled = Path(tempfile.gettempdir()) / f"slipstream-samples-{os.getpid()}"
+_DATABASE: Final = _Database()
+
+
+def _connect(number: int) -> duckdb.DuckDBPyConnection:
+    """Return a new database in memory; `number` is another one for each of this process."""
+    spilled = Path(tempfile.gettempdir()) / f"slipstream-samples-{os.getpid()}-{number}"
     # DuckDB reads Parquet by itself: it shall download nothing
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": "false",
@@ -147,6 +228,31 @@ def _database() -> duckdb.DuckDBPyConnection:
     connection.register("nothing", SCHEMA.empty_table())
     connection.execute("create table empty as from nothing")
     return connection
+
+
+_Version = tuple[int, int]
+"""Size and time of change of a file."""
+
+
+def _version(file: str) -> _Version | None:
+    """Return the version of a file; None if it is gone."""
+    try:
+        state = os.stat(file)
+    except OSError:
+        return None
+    return state.st_size, state.st_mtime_ns
+
+
+def _version_of_cut(file: str) -> _Version | None:
+    """Return the version of a file without a footer of Parquet; None for any other file."""
+    version = _version(file)
+    try:
+        pq.read_metadata(file)
+    except pa.ArrowException:
+        return version if version == _version(file) else None
+    except OSError:
+        return None
+    return None
 
 
 def _over_files(files: Sequence[str], sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -167,5 +273,5 @@ def quoted(columns: Sequence[str]) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Return the message of an error on one line."""
-    return " ".join(str(error).split())
+    """Return the message of an error on one line, without the query that DuckDB adds."""
+    return " ".join(str(error).partition("\nLINE ")[0].split())

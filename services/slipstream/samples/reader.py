@@ -11,11 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from slipstream.samples import folder, table, vocabulary
 from slipstream.samples.database import PLACE, NoSamples, PartsChanged, Row, SampleDatabase, one_line, quoted
-from slipstream.samples.folder import FOLDER
-from slipstream.samples.table import SCHEMA, SUMMARIES, TOKEN_TYPES, TRAINED_TYPES
 from slipstream.samples.vocabulary import NAME as TOKENIZER
-from slipstream.samples.vocabulary import read_vocabulary, token_texts
 
 __all__ = ["ORDERS", "Filter", "NoSamples", "Page", "Row", "SampleReader"]
 
@@ -88,7 +86,7 @@ class Page:
     total: int
     """Number of completions that the filter selects."""
     rows: Sequence[Row]
-    """Columns of SUMMARIES of each completion."""
+    """Columns of SUMMARIES of each completion, and `rewards`: the values of its components by their names."""
 
 
 class SampleReader:
@@ -96,18 +94,24 @@ class SampleReader:
 
     def __init__(self, run_dir: Path) -> None:
         """Errors: NoSamples."""
-        self._folder = run_dir / FOLDER
+        self._folder = run_dir / folder.FOLDER
         if not run_dir.is_dir():
             raise NoSamples(
                 f"{run_dir}: there is no such directory; name the directory of a run, such as runs/latest"
             )
         if not self._folder.is_dir():
             raise NoSamples(
-                f"{run_dir}: has no folder {FOLDER}; the run stores no completions (learner.samples.share), "
+                f"{run_dir}: has no folder {folder.FOLDER}; "
+                "the run stores no completions (learner.samples.share), "
                 "is older than this folder, or is no run"
             )
         self._database = SampleDatabase(self._folder)
         self._vocabulary: Mapping[int, bytes] | None = None
+
+    @property
+    def unreadable(self) -> list[str]:
+        """The files that the queries so far have left out because they cannot be read."""
+        return self._database.unreadable
 
     def steps(self) -> Sequence[Row]:
         """Return for each step its number of completions by state, and the mean reward and staleness of the
@@ -139,7 +143,8 @@ class SampleReader:
         def reading(files: Sequence[str]) -> Page:
             places = self._database.rows(files, sql, values)
             named = [row for row in places if row["filename"] is not None]
-            return Page(total=places[0]["total"], rows=self._at(named, SUMMARIES))
+            rows = [_with_values(row) for row in self._at(named, (*table.SUMMARIES, "rewards"))]
+            return Page(total=places[0]["total"], rows=rows)
 
         return self._database.read(reading, first=where.first_step, last=where.last_step)
 
@@ -151,7 +156,7 @@ class SampleReader:
         _check_order(order)
         condition, values = where.conditions
         sql = (
-            f"select {quoted(SUMMARIES)} from samples where {condition} "
+            f"select {quoted(table.SUMMARIES)} from samples where {condition} "
             f"order by {_sorting(_by(order), descending=descending)} limit {most}"
         )
 
@@ -168,7 +173,7 @@ class SampleReader:
         Errors: NoSamples, OSError.
         """
         condition, values = where.conditions
-        sql = f"select {quoted(SCHEMA.names)} from samples where {condition} order by step limit {most}"
+        sql = f"select {quoted(table.SCHEMA.names)} from samples where {condition} order by step limit {most}"
         self._database.read(
             lambda files: self._database.write_parquet(files, sql, values, target),
             first=where.first_step,
@@ -177,28 +182,44 @@ class SampleReader:
 
     def completion(self, step: int, group: str, member: int) -> Row | None:
         """Return all columns of one completion; None if it is not stored."""
+        rows = self.named([(step, group, member)])
+        return rows[0] if rows else None
+
+    def named(self, names: Sequence[tuple[int, str, int]]) -> list[Row]:
+        """Return all columns of completions, in the order of their names: step, group, member.
+
+        Names that are not stored are left out. One call takes two queries, however many names it has.
+        """
+        if not names:
+            return []
+        steps, groups, members = map(list, zip(*names, strict=True))
         sql = (
-            f"select {quoted((*PLACE, *IDENTITY))} from samples "
-            'where step = $step and "group" = $group and member = $member limit 1'
+            f"select {quoted((*PLACE, *IDENTITY))} from samples where step in (select unnest($steps)) "
+            'and "group" in (select unnest($groups)) and member in (select unnest($members))'
         )
-        values = {"step": step, "group": group, "member": member}
+        values = {"steps": steps, "groups": groups, "members": members}
 
-        def reading(files: Sequence[str]) -> Row | None:
-            rows = self._at(self._database.rows(files, sql, values), SCHEMA.names)
-            return rows[0] if rows else None
+        def reading(files: Sequence[str]) -> list[Row]:
+            places = {_name(row): row for row in self._database.rows(files, sql, values)}
+            return self._at([places[name] for name in names if name in places], table.SCHEMA.names)
 
-        return self._database.read(reading, first=step, last=step)
+        return self._database.read(reading, first=min(steps), last=max(steps))
 
     def tokens_of_step(self, step: int) -> list[Row]:
         """Return what losses and models read of the completions that a step trained on, in the order of the
         batch."""
-        columns = quoted((*CONTEXT, *TOKEN_TYPES, *TRAINED_TYPES))
+        columns = quoted((*CONTEXT, *table.TOKEN_TYPES, *table.TRAINED_TYPES))
         return self._rows(
             f"select {columns} from samples where step = $step and state = 'trained' "
             'order by dispatch_index, "group", member',
             {"step": step},
             step=step,
         )
+
+    def trained_at(self, step: int) -> list[float]:
+        """Return when the completions that a step trained on were stored, in seconds since 1970."""
+        sql = "select \"time\" from samples where step = $step and state = 'trained'"
+        return [row["time"] for row in self._rows(sql, {"step": step}, step=step)]
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """Return the text of each token, `<id>` where the run has no spelling of its tokens.
@@ -208,10 +229,10 @@ class SampleReader:
         if self._vocabulary is None:
             file = self._folder / TOKENIZER
             try:
-                self._vocabulary = read_vocabulary(file) if file.exists() else {}
-            except (OSError, ValueError) as error:
-                raise NoSamples(one_line(error)) from error
-        return token_texts(token_ids, self._vocabulary)
+                self._vocabulary = vocabulary.read_vocabulary(file) if file.exists() else {}
+            except (OSError, ValueError, RecursionError) as error:
+                raise NoSamples(f"{file}: {one_line(error)}") from error
+        return vocabulary.token_texts(token_ids, self._vocabulary)
 
     def _rows(self, sql: str, values: Mapping[str, Any], *, step: int | None = None) -> list[Row]:
         """Return the rows of a query over all completions, or those of one step. Errors: NoSamples."""
@@ -265,6 +286,15 @@ def _by(order: str) -> str:
 
 def _sorting(by: str, *, descending: bool) -> str:
     return f'{by} {"desc" if descending else "asc"} nulls last, step, dispatch_index, "group", member'
+
+
+def _with_values(row: Row) -> Row:
+    """Return a row with the values of its rewards alone: details and answers may be long texts."""
+    return {**row, "rewards": {each["name"]: each["value"] for each in row["rewards"] or ()}}
+
+
+def _name(row: Row) -> tuple[int, str, int]:
+    return row["step"], row["group"], row["member"]
 
 
 def _place(row: Row) -> tuple[str, int]:

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from slipstream.records import Completion, Group, Outcome, StepTimes
-from slipstream.records.sampling_order import sampling_order
+from slipstream.records import Completion, Group, Outcome, StepTimes, sampling_order
 from slipstream.samples.token_values import TokenValues
 
 Array = npt.NDArray[Any]
@@ -81,7 +80,7 @@ SCHEMA: Final = pa.schema(
         ("largest_ratio", pa.float32()),
         ("smallest_ratio", pa.float32()),
         ("advantage", pa.float32()),  # mean over the trained tokens
-        # seconds since 1970, of the group: see records/group_times.py
+        # seconds since 1970, of the group: see records/group.py
         *((name, pa.float64()) for name in TIMES),
         ("rollouts", pa.list_(pa.string())),  # rollouts of the group, one after the other
         ("rollout_times", pa.list_(pa.float64())),  # when the first tokens of each arrived

@@ -10,9 +10,8 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
 from contextlib import suppress
 
+from slipstream.sandbox import interpreter, server
 from slipstream.sandbox.bubblewrap import Bubblewrap, around
-from slipstream.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SOURCE_ROOT
-from slipstream.sandbox.server import USED_BY_PROGRAMS
 
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 TRIAL_SECONDS = 20.0
@@ -26,7 +25,7 @@ print(json.dumps([path for path in {*sys.path, *mapped} if path[:1] == "/" and o
 TRIAL = f"""
 import json, os, sys, tempfile
 sys.path.insert(0, sys.argv[1])
-import slipstream.sandbox.trial, {", ".join(USED_BY_PROGRAMS)}
+import slipstream.sandbox.trial, {", ".join(server.USED_BY_PROGRAMS)}
 tempfile.TemporaryFile(dir=sys.argv[2]).close()
 namespaces = {{name: os.readlink("/proc/self/ns/" + name) for name in {NAMESPACES}}}
 print(json.dumps([os.getpid(), os.path.exists(sys.argv[3]), namespaces]))
@@ -43,7 +42,7 @@ async def find() -> Bubblewrap:
     program = shutil.which("bwrap")
     if program is None:
         raise BubblewrapUnavailable("no `bwrap` on the PATH (Debian's package is `bubblewrap`)")
-    needed = json.loads(await _output_of([sys.executable, *INTERPRETER_FLAGS, "-c", NEEDED]))
+    needed = json.loads(await _output_of([sys.executable, *interpreter.INTERPRETER_FLAGS, "-c", NEEDED]))
     bubblewrap = around(program, needed)
     await _try(bubblewrap)
     return bubblewrap
@@ -54,10 +53,10 @@ async def _try(bubblewrap: Bubblewrap) -> None:
     with tempfile.TemporaryDirectory() as home, tempfile.NamedTemporaryFile() as outside:
         start = [
             bubblewrap.interpreter,
-            *INTERPRETER_FLAGS,
+            *interpreter.INTERPRETER_FLAGS,
             "-c",
             TRIAL,
-            str(SOURCE_ROOT),
+            str(interpreter.SOURCE_ROOT),
             home,
             outside.name,
         ]
@@ -76,7 +75,7 @@ async def _try(bubblewrap: Bubblewrap) -> None:
 async def _output_of(command: Sequence[str]) -> str:
     """Return the command's stdout. Errors: BubblewrapUnavailable with the last line of its stderr."""
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=ENVIRONMENT, start_new_session=True
+        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=interpreter.ENVIRONMENT, start_new_session=True
     )
     try:
         async with asyncio.timeout(TRIAL_SECONDS):

@@ -10,11 +10,7 @@ import tempfile
 from dataclasses import dataclass
 
 from slipstream.processes.cores import usable_cores
-from slipstream.sandbox.cgroup import Cgroups
-from slipstream.sandbox.job import Bounds
-from slipstream.sandbox.layers import Report
-from slipstream.sandbox.namespaces import SCRATCH, SCRATCH_DISKS
-from slipstream.sandbox.setting_names import DEFAULT_NAMES, SettingNames
+from slipstream.sandbox import cgroup, job, layers, namespaces, setting_names
 
 MIB = 1024 * 1024
 LEAST_THREADS = 16
@@ -41,7 +37,7 @@ class Capacity:
     """Inherited limit on the address space of one process (`ulimit -v`); None without a limit."""
 
     @classmethod
-    def of_this_process(cls, own: Cgroups) -> "Capacity":
+    def of_this_process(cls, own: cgroup.Cgroups) -> "Capacity":
         """Return the capacity of this process. `own`: its cgroups."""
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         disk = os.statvfs(tempfile.gettempdir())
@@ -61,19 +57,19 @@ class Need:
 
     memory_mib: int
     """Largest memory limit of a program, in MiB."""
-    bounds: Bounds
+    bounds: job.Bounds
     disk_in_memory: bool
     """Whether the scratch disk of each server is a tmpfs, which uses memory."""
 
     @classmethod
-    def of(cls, memory_mib: int, bounds: Bounds, report: Report) -> "Need":
+    def of(cls, memory_mib: int, bounds: job.Bounds, report: layers.Report) -> "Need":
         """Return the need of one program behind the layers of a report."""
-        return cls(memory_mib=memory_mib, bounds=bounds, disk_in_memory=SCRATCH in report.active)
+        return cls(memory_mib=memory_mib, bounds=bounds, disk_in_memory=namespaces.SCRATCH in report.active)
 
     @property
     def scratch_mib(self) -> int:
         """Size of one scratch disk."""
-        return SCRATCH_DISKS * self.bounds.scratch_mib
+        return namespaces.SCRATCH_DISKS * self.bounds.scratch_mib
 
     @property
     def all_memory_mib(self) -> int:
@@ -82,7 +78,11 @@ class Need:
 
 
 def servers_for(
-    capacity: Capacity, need: Need, *, wanted: int | None, settings: SettingNames = DEFAULT_NAMES
+    capacity: Capacity,
+    need: Need,
+    *,
+    wanted: int | None,
+    settings: setting_names.SettingNames = setting_names.DEFAULT_NAMES,
 ) -> int:
     """Return the number of servers to start: `wanted`, or as many as there are cores and as fit.
 
@@ -96,7 +96,7 @@ def servers_for(
     return servers
 
 
-def shortage(capacity: Capacity, need: Need, *, servers: int, settings: SettingNames) -> str:
+def shortage(capacity: Capacity, need: Need, *, servers: int, settings: setting_names.SettingNames) -> str:
     """Return which resource is too small for `servers` programs at a time, and what to do; else ""."""
     number, memory_mib = settings.servers, settings.memory_mib
     where = f"{servers} programs at a time"
@@ -125,7 +125,7 @@ def shortage(capacity: Capacity, need: Need, *, servers: int, settings: SettingN
     return ""
 
 
-def threads_each(capacity: Capacity, bounds: Bounds, *, servers: int) -> int:
+def threads_each(capacity: Capacity, bounds: job.Bounds, *, servers: int) -> int:
     """Return how many threads each program may have, so that none uses up the process limit of the others."""
     if capacity.processes is None:
         return bounds.threads

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from slipstream.processes.lifetime.parent_death import die_with_parent
-from slipstream.sandbox import kernel, landlock, seccomp
-from slipstream.sandbox.job import Bounds
+from slipstream.sandbox import job, kernel, landlock, seccomp
 
 MIB = 1024 * 1024
 OPEN_FILES = 32
@@ -33,7 +32,7 @@ DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 class Confinement:
     """The layers that a server sets up around each program."""
 
-    bounds: Bounds
+    bounds: job.Bounds
     library: Sequence[str]
     """Folders and files that a program may read."""
     landlock_version: int | None

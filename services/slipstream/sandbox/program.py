@@ -20,10 +20,8 @@ from io import TextIOWrapper
 from types import ModuleType
 from typing import NoReturn
 
-from slipstream.sandbox import notebook
+from slipstream.sandbox import job, notebook, values
 from slipstream.sandbox.confine import Confinement, confine
-from slipstream.sandbox.job import Run, compact
-from slipstream.sandbox.values import to_plain
 
 CONFINED = b"\x06"
 """The first byte in the pipe of the value: the process is confined, and the code begins."""
@@ -34,7 +32,9 @@ PROGRAM_FILE = "program.py"
 VALUE_DESCRIPTOR = 3
 
 
-def become(run: Run, confinement: Confinement, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
+def become(
+    run: job.Run, confinement: Confinement, folder: str, *, descriptors: Mapping[int, int]
+) -> NoReturn:
     """Turn this process into the program.
 
     `descriptors`: 0 to 3 → standard input, output, error, and the pipe of the value.
@@ -76,7 +76,7 @@ def _stream(descriptor: int, mode: str) -> TextIOWrapper:
     return stream
 
 
-def _status(run: Run) -> int:
+def _status(run: job.Run) -> int:
     try:
         _execute(run)
     except SystemExit as error:
@@ -89,7 +89,7 @@ def _status(run: Run) -> int:
     return 0
 
 
-def _execute(run: Run) -> None:
+def _execute(run: job.Run) -> None:
     random.seed(0)  # a run is repeatable
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed(0)
@@ -98,7 +98,7 @@ def _execute(run: Run) -> None:
     sys.modules[module.__name__] = module  # dataclasses and pickle look up the program's classes here
     module.__file__ = PROGRAM_FILE
     if run.earlier is not None:
-        _send(compact(notebook.play(run.earlier, run.code, module.__dict__)).encode())
+        _send(job.compact(notebook.play(run.earlier, run.code, module.__dict__)).encode())
         return
     lines = run.code.splitlines(keepends=True)
     linecache.cache[PROGRAM_FILE] = (len(run.code), None, lines, PROGRAM_FILE)  # for tracebacks and `inspect`
@@ -109,7 +109,7 @@ def _execute(run: Run) -> None:
     value = eval(compile(run.call, "call", "eval", dont_inherit=True), names)
     if run.arguments is not None:
         value = value(*json.loads(run.arguments))
-    _send(compact(to_plain(value)).encode())
+    _send(job.compact(values.to_plain(value)).encode())
 
 
 def _send(data: bytes) -> None:

@@ -8,25 +8,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slipstream.processes.cores import usable_cores
-from slipstream.processes.fair_pool import FairPool
-from slipstream.sandbox import cgroup, homes, packages
-from slipstream.sandbox.capacity import (
-    LEAST_THREADS,
-    Capacity,
-    Need,
-    TooLittleCapacity,
-    servers_for,
-    threads_each,
+from slipstream.processes import cores, fair_pool
+from slipstream.sandbox import (
+    capacity,
+    cgroup,
+    homes,
+    job,
+    layers,
+    outer,
+    packages,
+    server_process,
+    setting_names,
 )
 from slipstream.sandbox.cgroup import Cgroups
 from slipstream.sandbox.homes import Home
-from slipstream.sandbox.job import Bounds, Run, RunResult
-from slipstream.sandbox.layers import LAYERS, Report, TooFewLayers
-from slipstream.sandbox.outer import Outer, Use, find
 from slipstream.sandbox.packages import PackageMissing
-from slipstream.sandbox.server_process import SandboxLost, ServerProcess
-from slipstream.sandbox.setting_names import DEFAULT_NAMES, SettingNames
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -45,12 +41,12 @@ class Sandbox:
         *,
         number: int | None,
         require: Sequence[str],
-        bubblewrap: Use,
+        bubblewrap: outer.Use,
         metrics: Metrics,
         log: Log,
         allowed_packages: Sequence[str] = (),
         cgroups: Cgroups | None = None,
-        settings: SettingNames = DEFAULT_NAMES,
+        settings: setting_names.SettingNames = setting_names.DEFAULT_NAMES,
     ) -> None:
         """`number`: servers to start; None for one per core, as far as they fit. `require`: layers of
         isolation.
@@ -58,19 +54,19 @@ class Sandbox:
         `cgroups`: None for those of this process. `settings`: names of the settings for error messages.
         """
         self._number = number
-        self._bounds = Bounds()
+        self._bounds = job.Bounds()
         self._cgroups = cgroups or cgroup.own()
         self._require = require
         self._bubblewrap = bubblewrap
-        self._outer = Outer(bubblewrap=None, missing={})
+        self._outer = outer.Outer(bubblewrap=None, missing={})
         self._metrics = metrics
         self._log = log
         self._memory_mib = 0
         self._packages = allowed_packages
         self._settings = settings
         self._package_folder: Home | None = None
-        self._slots: FairPool[ServerProcess | None] = FairPool()
-        self._runs: set[BackgroundTask[RunResult]] = set()
+        self._slots: fair_pool.FairPool[server_process.ServerProcess | None] = fair_pool.FairPool()
+        self._runs: set[BackgroundTask[job.RunResult]] = set()
 
     def prepare(self, *, memory_mib: int) -> None:
         """Tell the sandbox that programs with this memory limit will run. Call it before `start`.
@@ -89,27 +85,27 @@ class Sandbox:
         self._metrics.count("sandbox_servers_lost_total", 0)
         if removed := await asyncio.to_thread(homes.sweep):
             self._log.info("folders of ended sandboxes removed", folders=removed)
-        capacity = Capacity.of_this_process(self._cgroups)
-        most = self._number or usable_cores()
-        threads = max(LEAST_THREADS, threads_each(capacity, self._bounds, servers=most))
+        room = capacity.Capacity.of_this_process(self._cgroups)
+        most = self._number or cores.usable_cores()
+        threads = max(capacity.LEAST_THREADS, capacity.threads_each(room, self._bounds, servers=most))
         self._bounds = replace(self._bounds, threads=threads)
         self._link_packages()
-        self._outer = await find(self._bubblewrap)
+        self._outer = await outer.find(self._bubblewrap)
         first = await self._start_server()
         self._slots.put(first)
         self._publish(first.report)
         try:
-            need = Need.of(self._memory_mib, self._bounds, first.report)
-            number = servers_for(capacity, need, wanted=self._number, settings=self._settings)
-        except TooLittleCapacity as error:
+            need = capacity.Need.of(self._memory_mib, self._bounds, first.report)
+            number = capacity.servers_for(room, need, wanted=self._number, settings=self._settings)
+        except capacity.TooLittleCapacity as error:
             await self.close()
-            raise TooLittleCapacity(f"{self._settings.servers}: {error}") from error
+            raise capacity.TooLittleCapacity(f"{self._settings.servers}: {error}") from error
         if number < most:
-            self._log.warning("fewer programs than cores", servers=number, memory_mib=capacity.memory_mib)
+            self._log.warning("fewer programs than cores", servers=number, memory_mib=room.memory_mib)
         for server in await asyncio.gather(*(self._start_server() for _ in range(number - 1))):
             self._slots.put(server)
 
-    async def run(self, run: Run, *, group: str = "") -> RunResult:
+    async def run(self, run: job.Run, *, group: str = "") -> job.RunResult:
         """Run a program, and return its result. Free servers go to the groups in turn.
 
         The run goes on when the caller is cancelled, so that its server stays usable. Errors: SandboxLost.
@@ -141,7 +137,7 @@ class Sandbox:
                 self._bounds, packages=self._package_folder.path, modules=tuple(allowed.modules)
             )
 
-    async def _run(self, run: Run, group: str) -> RunResult:
+    async def _run(self, run: job.Run, group: str) -> job.RunResult:
         server = await self._free_slot(group)
         try:
             if server is None:  # the last server of this slot was lost
@@ -165,28 +161,28 @@ class Sandbox:
             f"raise the limits on memory and processes, or lower {self._settings.servers}"
         )
 
-    async def _free_slot(self, group: str) -> ServerProcess | None:
+    async def _free_slot(self, group: str) -> server_process.ServerProcess | None:
         try:
             with self._metrics.waiting("sandbox"):
                 async with asyncio.timeout(WAIT_SECONDS):
                     return await self._slots.take(group)
         except TimeoutError as error:
-            raise SandboxLost(f"no server was free within {WAIT_SECONDS:g} s") from error
+            raise server_process.SandboxLost(f"no server was free within {WAIT_SECONDS:g} s") from error
 
-    async def _start_server(self) -> ServerProcess:
+    async def _start_server(self) -> server_process.ServerProcess:
         try:
-            server = await ServerProcess.start(self._bounds, self._outer)
+            server = await server_process.ServerProcess.start(self._bounds, self._outer)
         except PackageMissing as error:
             raise PackageMissing(f"{self._settings.packages}: {error}") from error
         try:
             server.report.demand(self._require)
-        except TooFewLayers as error:
+        except layers.TooFewLayers as error:
             await server.kill()
-            raise TooFewLayers(f"{self._settings.require}: {error}") from error
+            raise layers.TooFewLayers(f"{self._settings.require}: {error}") from error
         return server
 
-    def _publish(self, report: Report) -> None:
+    def _publish(self, report: layers.Report) -> None:
         """Log the layers, and set their metrics."""
-        for name in LAYERS:
+        for name in layers.LAYERS:
             self._metrics.set("isolation_layer", float(name in report.active), layer=name)
         self._log.info("sandbox", active=list(report.active), missing=dict(report.missing))

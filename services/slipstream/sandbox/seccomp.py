@@ -12,8 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from slipstream.sandbox import syscalls
-from slipstream.sandbox.kernel import PR_SET_SECCOMP, prctl
+from slipstream.sandbox import kernel, syscalls
 
 SECCOMP_MODE_FILTER = 2
 KILL_PROCESS, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -77,7 +76,7 @@ def install(code: bytes) -> None:
     """Install a filter in this process for good. Set no_new_privs first. Errors: OSError."""
     buffer = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.create_string_buffer(head, len(head)))
+    kernel.prctl(kernel.PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.create_string_buffer(head, len(head)))
 
 
 def this_machine() -> str:

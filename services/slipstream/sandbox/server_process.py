@@ -6,14 +6,10 @@ import sys
 
 from slipstream.processes.child import Child
 from slipstream.processes.frames import BadFrame, to_frame
-from slipstream.sandbox.homes import Home
+from slipstream.sandbox import homes, job, layers, packages, supervisor
 from slipstream.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
-from slipstream.sandbox.job import Bounds, Run, RunResult, bounds_to_json, result_from_json
-from slipstream.sandbox.layers import Report
 from slipstream.sandbox.outer import Outer
-from slipstream.sandbox.packages import PackageMissing
 from slipstream.sandbox.server import BUBBLEWRAP, WITHOUT_BUBBLEWRAP
-from slipstream.sandbox.supervisor import MAX_DEADLINES
 
 START_SECONDS = 60.0
 MARGIN_SECONDS = 20.0
@@ -26,15 +22,15 @@ class SandboxLost(OSError):
 class ServerProcess:
     """A fork server that executes one run at a time. After SandboxLost it can only be killed."""
 
-    def __init__(self, child: Child, home: Home) -> None:
+    def __init__(self, child: Child, home: homes.Home) -> None:
         self._child = child
         self._home = home
-        self.report = Report(active=())
+        self.report = layers.Report(active=())
 
     @classmethod
-    async def start(cls, bounds: Bounds, outer: Outer) -> "ServerProcess":
+    async def start(cls, bounds: job.Bounds, outer: Outer) -> "ServerProcess":
         """Start a server, and wait until it is ready. Errors: SandboxLost, PackageMissing."""
-        home = Home.make()
+        home = homes.Home.make()
         child = await Child.start(
             lambda descriptor: _command(descriptor, home.path, bounds, outer), environment=ENVIRONMENT
         )
@@ -43,29 +39,29 @@ class ServerProcess:
             async with asyncio.timeout(START_SECONDS):
                 ready = await child.receive()
             if "unusable" in ready:
-                raise PackageMissing(ready["unusable"])
-            inner = Report(active=ready["active"], missing=ready["missing"])
+                raise packages.PackageMissing(ready["unusable"])
+            inner = layers.Report(active=ready["active"], missing=ready["missing"])
             server.report = inner.within(outer.missing)
         except BaseException as error:  # a cancellation too must not leave the child process behind
             await server.kill()
-            if isinstance(error, PackageMissing):
+            if isinstance(error, packages.PackageMissing):
                 raise
             if isinstance(error, EOFError | OSError | TimeoutError | ValueError | KeyError):
                 raise SandboxLost(f"a sandbox did not start: {type(error).__name__}: {error}") from error
             raise
         return server
 
-    async def run(self, run: Run) -> RunResult:
+    async def run(self, run: job.Run) -> job.RunResult:
         """Execute a run, and return its result. Errors: SandboxLost."""
         nonce = secrets.token_hex(16)
         try:
-            async with asyncio.timeout(MAX_DEADLINES * run.seconds + MARGIN_SECONDS):
+            async with asyncio.timeout(supervisor.MAX_DEADLINES * run.seconds + MARGIN_SECONDS):
                 reply = await self._child.exchange(to_frame(run.to_json()) + to_frame({"nonce": nonce}))
             if reply.get("nonce") != nonce:
                 raise BadFrame("the reply has another nonce")
             if "failed" in reply:
                 raise BadFrame(reply["failed"])
-            return result_from_json(reply)
+            return job.result_from_json(reply)
         except (EOFError, OSError, TimeoutError, ValueError, KeyError) as error:
             raise SandboxLost(f"a run has no result: {type(error).__name__}: {error}") from error
 
@@ -75,7 +71,7 @@ class ServerProcess:
         await asyncio.to_thread(self._home.remove)
 
 
-def _command(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> list[str]:
+def _command(descriptor: int, home: str, bounds: job.Bounds, outer: Outer) -> list[str]:
     bubblewrap = outer.bubblewrap
     if bubblewrap and bounds.packages:
         bubblewrap = bubblewrap.with_packages(bounds.packages)
@@ -89,6 +85,6 @@ def _command(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> list[s
         str(SOURCE_ROOT),
         str(descriptor),
         home,
-        bounds_to_json(bounds),
+        job.bounds_to_json(bounds),
         BUBBLEWRAP if bubblewrap else WITHOUT_BUBBLEWRAP,
     ]

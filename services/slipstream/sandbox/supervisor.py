@@ -15,13 +15,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from slipstream.processes.cpu_time import cpu_seconds_of
-from slipstream.processes.frames import receive_frame, to_frame
-from slipstream.sandbox import process_statistics, scratch
+from slipstream.processes import cpu_time, frames
+from slipstream.sandbox import kernel, program, scratch
 from slipstream.sandbox.confine import NOBODY, Confinement, cpu_seconds
 from slipstream.sandbox.job import Bounds, Run, RunResult, run_from_json
-from slipstream.sandbox.kernel import PR_SET_CHILD_SUBREAPER, prctl
-from slipstream.sandbox.program import CONFINED, become
 from slipstream.sandbox.streams import Streams
 
 TICK_SECONDS = 0.02
@@ -35,6 +32,9 @@ END_SECONDS = 5.0
 CLOCK_TICK_SECONDS = 0.05
 MAX_ERROR = 100
 MIB = 1024 * 1024
+FIRST_FIELD, THREADS_FIELD = 3, 20
+"""Numbers of fields of /proc/PID/stat, counted as in proc_pid_stat(5); the first one after the process
+name."""
 
 
 class RunFailed(Exception):
@@ -43,21 +43,21 @@ class RunFailed(Exception):
 
 def serve_one(connection: socket.socket, confinement: Confinement, home: str) -> None:
     """Read one run from the socket, execute it, and send the result."""
-    message = receive_frame(connection)
+    message = frames.receive_frame(connection)
     if message is None:
         return
     try:
         reply: dict[str, Any] = asdict(run_program(run_from_json(message), confinement, home))
     except (RunFailed, OSError) as error:
         reply = {"failed": f"{type(error).__name__}: {error}"}
-    nonce = receive_frame(connection)
+    nonce = frames.receive_frame(connection)
     if nonce is not None:
-        connection.sendall(to_frame({**reply, "nonce": nonce["nonce"]}))
+        connection.sendall(frames.to_frame({**reply, "nonce": nonce["nonce"]}))
 
 
 def run_program(run: Run, confinement: Confinement, home: str) -> RunResult:
     """Run a program to its end. Errors: RunFailed or OSError when the infrastructure failed."""
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     folder = tempfile.mkdtemp(prefix="program-", dir=home)
     try:
         if confinement.switch_user:
@@ -73,7 +73,7 @@ def _supervised(run: Run, confinement: Confinement, folder: str) -> RunResult:
     try:
         pid = os.fork()
         if pid == 0:
-            become(run, confinement, folder, descriptors=streams.theirs)
+            program.become(run, confinement, folder, descriptors=streams.theirs)
         started = time.monotonic()
         try:
             streams.close_theirs()
@@ -125,7 +125,7 @@ def _exceeded(streams: Streams, folder: str, bounds: Bounds) -> str:
         return "output"
     if scratch.over(folder, max_bytes=bounds.scratch_mib * MIB):
         return "disk"
-    return "threads" if process_statistics.threads() > bounds.threads else ""
+    return "threads" if threads() > bounds.threads else ""
 
 
 def _late(pid: int, elapsed: float, seconds: float) -> str:
@@ -134,7 +134,7 @@ def _late(pid: int, elapsed: float, seconds: float) -> str:
     Errors: RunFailed if the program is over its deadline because it got no core.
     """
     late = elapsed - seconds
-    if late > 0 and (late > process_statistics.waited_for_core() or cpu_seconds_of(pid) >= seconds):
+    if late > 0 and (late > waited_for_core() or cpu_time.cpu_seconds_of(pid) >= seconds):
         return "late"
     if late > max((MAX_DEADLINES - 1) * seconds, LEAST_OVERTIME_SECONDS):
         raise RunFailed(f"no end within {elapsed:.1f} s on a busy machine")
@@ -144,7 +144,7 @@ def _late(pid: int, elapsed: float, seconds: float) -> str:
 def _time_on_core(pid: int, elapsed: float) -> float:
     """Return the wall time without the time spent waiting for a core, at least the CPU time of all
     threads."""
-    return min(elapsed, max(elapsed - process_statistics.waited_for_core(), cpu_seconds_of(pid)))
+    return min(elapsed, max(elapsed - waited_for_core(), cpu_time.cpu_seconds_of(pid)))
 
 
 def _end(pid: int, confinement: Confinement) -> tuple[int, float]:
@@ -172,7 +172,7 @@ def _kill_orphans(confinement: Confinement) -> None:
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         return
-    for pid in process_statistics.own_children():
+    for pid in own_children():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -205,14 +205,14 @@ def _end_of_killed(used: float, run: Run) -> str:
 
 def _result(end: str, status: int, streams: Streams, seconds: float, doubt: str) -> RunResult:
     value = bytes(streams.value)
-    if not value.startswith(CONFINED):
+    if not value.startswith(program.CONFINED):
         reason = value.decode(errors="replace") or f"it ended with status {status}"
         raise RunFailed(f"the program could not be confined: {reason}")
     if end == "exited" and streams.over():
         end = "output"
     if end == "exited" and os.WIFSIGNALED(status):
         end = "killed"
-    written = value[len(CONFINED) :].decode(errors="replace")
+    written = value[len(program.CONFINED) :].decode(errors="replace")
     succeeded = end == "exited" and status == 0
     return RunResult(
         end=end,
@@ -223,3 +223,34 @@ def _result(end: str, status: int, streams: Streams, seconds: float, doubt: str)
         seconds=seconds,
         doubt=doubt,
     )
+
+
+def own_children() -> list[int]:
+    """Return the process ids of this process' children, as /proc numbers them.
+
+    /proc may be mounted from another process namespace, so the ids can differ from those of `fork`.
+    """
+    with open("/proc/thread-self/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def waited_for_core() -> float:
+    """Return the seconds for which the program was runnable without a core; 0 where the kernel has no figure.
+
+    The kernel reports the first thread only, which may have waited for other threads of the same program.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        return int(_of_program("schedstat").split()[1]) / 1e9
+    return 0.0
+
+
+def threads() -> int:
+    """Return the number of threads of the program; 0 where the kernel has no figure."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(_of_program("stat").rpartition(")")[2].split()[THREADS_FIELD - FIRST_FIELD])
+    return 0
+
+
+def _of_program(name: str) -> str:
+    with open(f"/proc/{own_children()[0]}/{name}", encoding="ascii", errors="replace") as file:
+        return file.read()

@@ -4,12 +4,8 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from slipstream.sandbox import landlock, seccomp
+from slipstream.sandbox import job, landlock, layers, namespaces, seccomp, supervisor
 from slipstream.sandbox.confine import Confinement, library_folders
-from slipstream.sandbox.job import Bounds, Run
-from slipstream.sandbox.layers import INNER, Report
-from slipstream.sandbox.namespaces import PROCESSES, SCRATCH, SCRATCH_DISKS
-from slipstream.sandbox.supervisor import RunFailed, run_program
 
 TRIAL_SECONDS = 10.0
 TRIAL_MEMORY_MIB = 512
@@ -28,7 +24,7 @@ open("note", "w").close()
 PROBES: Mapping[str, str] = {
     "rlimits": "0 < resource.getrlimit(resource.RLIMIT_AS)[0] <= {memory_bytes}",
     "user": "os.geteuid() != 0",
-    SCRATCH: "(disk := os.statvfs('.')).f_blocks * disk.f_frsize <= {disk_bytes}",
+    namespaces.SCRATCH: "(disk := os.statvfs('.')).f_blocks * disk.f_frsize <= {disk_bytes}",
     "landlock": "refused(open, {source!r}) and refused(open, '/proc/self/status')",
     "seccomp": "refused(socket.socket) and refused(os.fork) and refused(os.kill, os.getppid(), 0)",
 }
@@ -37,7 +33,9 @@ HINTS: Mapping[str, str] = {
 }
 
 
-def find_confinement(home: str, missing: Mapping[str, str], bounds: Bounds) -> tuple[Confinement, Report]:
+def find_confinement(
+    home: str, missing: Mapping[str, str], bounds: job.Bounds
+) -> tuple[Confinement, layers.Report]:
     """Return the inner layers that work on this machine, and their report.
 
     `missing`: layer → reason, for the namespaces that could not be entered.
@@ -49,13 +47,13 @@ def find_confinement(home: str, missing: Mapping[str, str], bounds: Bounds) -> t
         landlock_version=None,
         filter=None,
         switch_user=False,
-        own_processes=PROCESSES not in missing,
+        own_processes=namespaces.PROCESSES not in missing,
         own_disk=False,
     )
     additions: Mapping[str, Callable[[Confinement], Confinement]] = {
         "rlimits": lambda confinement: confinement,
         "user": _as_nobody(home),
-        SCRATCH: lambda confinement: replace(confinement, own_disk=True),
+        namespaces.SCRATCH: lambda confinement: replace(confinement, own_disk=True),
         "seccomp": lambda confinement: replace(confinement, filter=seccomp.program(seccomp.this_machine())),
         "landlock": lambda confinement: replace(confinement, landlock_version=landlock.abi()),
     }
@@ -71,7 +69,9 @@ def find_confinement(home: str, missing: Mapping[str, str], bounds: Bounds) -> t
             lacking[name] = f"{reason}{HINTS.get(name, '')}"
         else:
             confinement = stronger
-    return confinement, Report(active=[name for name in INNER if name not in lacking], missing=lacking)
+    return confinement, layers.Report(
+        active=[name for name in layers.INNER if name not in lacking], missing=lacking
+    )
 
 
 def _as_nobody(home: str) -> Callable[[Confinement], Confinement]:
@@ -88,14 +88,16 @@ def _failure(name: str, confinement: Confinement, home: str) -> str:
     """Return why a layer does not work, or ""."""
     probe = PROBES[name].format(
         memory_bytes=TRIAL_MEMORY_MIB * MIB,
-        disk_bytes=SCRATCH_DISKS * confinement.bounds.scratch_mib * MIB,
+        disk_bytes=namespaces.SCRATCH_DISKS * confinement.bounds.scratch_mib * MIB,
         source=os.path.abspath(__file__),
     )
     try:
-        result = run_program(
-            Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB), confinement, home
+        result = supervisor.run_program(
+            job.Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB),
+            confinement,
+            home,
         )
-    except RunFailed as error:
+    except supervisor.RunFailed as error:
         return str(error)
     if result.value == "true":
         return ""

@@ -13,10 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slipstream.config import TeacherConfig
-from slipstream.config.architecture import context_of, logits_of
-from slipstream.cuda import require_cuda
-from slipstream.records import TeacherLogprobs
+from slipstream import cuda, records
+from slipstream.config import TeacherConfig, architecture
 
 LOGITS_BYTES: Final = 64 * 2**20
 """Size of the float32 logits that exist at one time."""
@@ -62,14 +60,14 @@ class TeacherModel:
         head = model.get_output_embeddings()
         self._head_VH = head.weight.detach().float()
         self._bias_V = None if getattr(head, "bias", None) is None else head.bias.detach().float()
-        self._transform = logits_of(model.config.to_dict())
+        self._transform = architecture.logits_of(model.config.to_dict())
         self.vocabulary_size = int(self._head_VH.shape[0])
         self._positions = max(1, logits_bytes // (4 * self.vocabulary_size))
-        self.context = context_of(model.config.to_dict())
+        self.context = architecture.context_of(model.config.to_dict())
         self._check(directory)
 
     @torch.inference_mode()
-    def read(self, passages: Sequence[Passage]) -> list[TeacherLogprobs]:
+    def read(self, passages: Sequence[Passage]) -> list[records.TeacherLogprobs]:
         """Return the logprobs of each passage, in order. Blocks. Errors: ValueError for NaN logprobs."""
         width = max(passage.length for passage in passages)
         ids_BL = torch.zeros(len(passages), width, dtype=torch.int64)
@@ -89,7 +87,7 @@ class TeacherModel:
         ).last_hidden_state
         return hidden_BLH
 
-    def _read_one(self, hidden_TH: Tensor, passage: Passage) -> TeacherLogprobs:
+    def _read_one(self, hidden_TH: Tensor, passage: Passage) -> records.TeacherLogprobs:
         """Return the logprobs of one passage. `hidden_TH` are the hidden states that predict its tokens."""
         targets_T = torch.tensor(passage.token_ids, dtype=torch.int64, device=self._device)
         size = self._positions
@@ -106,7 +104,7 @@ class TeacherModel:
             raise ValueError(
                 "the teacher's logprobs are NaN; set teacher.dtype to float32, or check its weights"
             )
-        return TeacherLogprobs(
+        return records.TeacherLogprobs(
             logprobs=_as_bytes(own, "<f4"),
             top_k=passage.top_k,
             top_ids=_as_bytes(top_ids, "<u4"),
@@ -160,7 +158,7 @@ def load_teacher(config: TeacherConfig) -> TeacherModel:
 
 def _device(name: str) -> torch.device:
     if name == "cuda":
-        require_cuda("teacher.device")
+        cuda.require_cuda("teacher.device")
     return torch.device("cuda" if torch.cuda.is_available() and name != "cpu" else "cpu")
 
 

@@ -83,6 +83,17 @@ class Metrics:
         assert isinstance(metric, Counter)
         metric.inc(amount)
 
+    def total(self, name: str) -> float:
+        """Return the sum of a counter over its labels."""
+        if name not in self._made:
+            return 0.0
+        return sum(
+            sample.value
+            for family in self._made[name].collect()
+            for sample in family.samples
+            if sample.name == f"slipstream_{name}"
+        )
+
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
         metric = self._metric(name, Gauge, labels)

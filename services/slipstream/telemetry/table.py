@@ -164,6 +164,28 @@ TABLE: dict[str, Metric] = {
         kind="counter",
         help="Bytes of weights that were broadcast; a version counts once, however many rollouts receive it.",
     ),
+    "step_to_served_seconds": Metric(
+        kind="histogram",
+        help="Time from the copy of the weights after a step until the rollouts serve them, "
+        "without late ones that were left out.",
+        buckets=SECONDS,
+    ),
+    "updates_sent_total": Metric(
+        kind="counter",
+        help="Weight updates that were sent: full, or as a delta of the changed elements.",
+        labels=("kind",),
+    ),
+    "rollouts_left_out_total": Metric(
+        kind="counter", help="Rollouts that an update left out because they were late, once for each update."
+    ),
+    "weights_changed_fraction": Metric(
+        kind="gauge",
+        help="Share of the published elements that the last step changed; a tensor that changed in more than "
+        "a fifth of its elements counts as a whole.",
+    ),
+    "versions_unchanged_total": Metric(
+        kind="counter", help="Published versions with the same bytes as the version before."
+    ),
     "fleet_epoch": Metric(kind="gauge", help="Membership epoch of the weight group."),
     "fleet_workers": Metric(kind="gauge", help="Rollouts in the fleet."),
     "bound": Metric(
@@ -205,6 +227,15 @@ TABLE: dict[str, Metric] = {
         help="Episodes of environments, by outcome: finished, full (no token or turn was left), failed (the "
         "environment raised an error) or timeout.",
         labels=("outcome",),
+    ),
+    "internal_errors_total": Metric(
+        kind="counter",
+        help="Errors of Slipstream's own code in an environment's episode, or in a request of an agent.",
+        labels=("part",),
+    ),
+    "environments_dropped_total": Metric(
+        kind="counter",
+        help="Episodes whose environment ignored its cancellation; each was dropped two seconds later.",
     ),
     "episode_turns": Metric(
         kind="histogram",
@@ -251,6 +282,12 @@ TABLE: dict[str, Metric] = {
         help="Rollouts that this actor lost, by reason: drained, lost without notice, or outdated.",
         labels=("reason",),
     ),
+    "requests_moved_total": Metric(
+        kind="counter",
+        help="Requests of groups that had to continue on another rollout, by reason: lost, drained, or "
+        "over_age (the tokens of the rollout would not train).",
+        labels=("reason",),
+    ),
     "drained_groups_total": Metric(
         kind="counter",
         help="Groups that a stopping actor finished or returned, by outcome.",
@@ -263,6 +300,15 @@ TABLE: dict[str, Metric] = {
     "tokens_generated_total": Metric(kind="counter", help="Tokens sampled by the engine."),
     "version_served": Metric(
         kind="gauge", help="Policy version that this rollout serves; -1 before the first."
+    ),
+    "parity_difference": Metric(
+        kind="gauge",
+        help="Mean absolute difference in nats between this engine's logprobs of fixed tokens and the "
+        "learner's, under the same version.",
+    ),
+    "parity_refusals_total": Metric(
+        kind="counter",
+        help="Versions that this rollout stopped to serve because its logprobs were not the learner's.",
     ),
     "update_pause_seconds": Metric(
         kind="histogram", help="Time for which generation was paused for an update.", buckets=SECONDS

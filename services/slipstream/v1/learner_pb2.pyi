@@ -38,12 +38,14 @@ class JoinFleet(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[int] = ..., serving_version: _Optional[int] = ..., nccl_version: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("epoch", "version")
+    __slots__ = ("epoch", "version", "base_version")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     version: int
-    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+    base_version: int
+    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., base_version: _Optional[int] = ...) -> None: ...
 
 class Applied(_message.Message):
     __slots__ = ("epoch", "version", "receive_seconds")
@@ -118,7 +120,7 @@ class Manifest(_message.Message):
     def __init__(self, tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., bucket_bytes: _Optional[_Iterable[int]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("epoch", "version", "rank", "world_size", "store_host", "store_port", "timeout_seconds", "manifest", "rendezvous_nonce")
+    __slots__ = ("epoch", "version", "rank", "world_size", "store_host", "store_port", "timeout_seconds", "rendezvous_nonce", "sender")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -126,8 +128,8 @@ class Prepare(_message.Message):
     STORE_HOST_FIELD_NUMBER: _ClassVar[int]
     STORE_PORT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    MANIFEST_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_NONCE_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     version: int
     rank: int
@@ -135,23 +137,39 @@ class Prepare(_message.Message):
     store_host: str
     store_port: int
     timeout_seconds: float
-    manifest: Manifest
     rendezvous_nonce: bytes
-    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., rendezvous_nonce: _Optional[bytes] = ...) -> None: ...
+    sender: bytes
+    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., rendezvous_nonce: _Optional[bytes] = ..., sender: _Optional[bytes] = ...) -> None: ...
 
 class Begin(_message.Message):
-    __slots__ = ("epoch", "version")
+    __slots__ = ("epoch", "version", "manifest", "base_version", "key")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     version: int
-    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+    manifest: Manifest
+    base_version: int
+    key: bytes
+    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., base_version: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "probe")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    probe: ParityProbe
+    def __init__(self, version: _Optional[int] = ..., probe: _Optional[_Union[ParityProbe, _Mapping]] = ...) -> None: ...
+
+class ParityProbe(_message.Message):
+    __slots__ = ("token_ids", "logprobs")
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Abort(_message.Message):
     __slots__ = ("epoch", "reason")
@@ -222,8 +240,10 @@ class TrainBatch(_message.Message):
     def __init__(self, version: _Optional[int] = ..., unvaried_share: _Optional[float] = ...) -> None: ...
 
 class TakeSnapshot(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("probe",)
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    probe: bool
+    def __init__(self, probe: bool = ...) -> None: ...
 
 class SaveCheckpoint(_message.Message):
     __slots__ = ("version",)

@@ -90,16 +90,18 @@ class LeaseRef(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ...) -> None: ...
 
 class RenewLeasesRequest(_message.Message):
-    __slots__ = ("worker_id", "leases", "serving_version", "scoring_failure")
+    __slots__ = ("worker_id", "leases", "serving_version", "scoring_failure", "throughput")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
     SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCORING_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     leases: _containers.RepeatedCompositeFieldContainer[LeaseRef]
     serving_version: int
     scoring_failure: str
-    def __init__(self, worker_id: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., serving_version: _Optional[int] = ..., scoring_failure: _Optional[str] = ...) -> None: ...
+    throughput: float
+    def __init__(self, worker_id: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., serving_version: _Optional[int] = ..., scoring_failure: _Optional[str] = ..., throughput: _Optional[float] = ...) -> None: ...
 
 class RenewLeasesResponse(_message.Message):
     __slots__ = ("lost",)
@@ -136,10 +138,12 @@ class ListedRollout(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., status: _Optional[_Union[_rollout_pb2.RolloutStatus, _Mapping]] = ...) -> None: ...
 
 class ReportRolloutRequest(_message.Message):
-    __slots__ = ("rollout",)
+    __slots__ = ("rollout", "throughput")
     ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     rollout: ListedRollout
-    def __init__(self, rollout: _Optional[_Union[ListedRollout, _Mapping]] = ...) -> None: ...
+    throughput: float
+    def __init__(self, rollout: _Optional[_Union[ListedRollout, _Mapping]] = ..., throughput: _Optional[float] = ...) -> None: ...
 
 class ReportRolloutResponse(_message.Message):
     __slots__ = ()
@@ -564,20 +568,22 @@ class GetActivityRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerActivity(_message.Message):
-    __slots__ = ("worker_id", "silent_seconds", "serving_version", "leases", "scoring_failure", "kind")
+    __slots__ = ("worker_id", "silent_seconds", "serving_version", "leases", "scoring_failure", "kind", "throughput")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
     SCORING_FAILURE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     silent_seconds: float
     serving_version: int
     leases: int
     scoring_failure: str
     kind: WorkerKind
-    def __init__(self, worker_id: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ..., leases: _Optional[int] = ..., scoring_failure: _Optional[str] = ..., kind: _Optional[_Union[WorkerKind, str]] = ...) -> None: ...
+    throughput: float
+    def __init__(self, worker_id: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ..., leases: _Optional[int] = ..., scoring_failure: _Optional[str] = ..., kind: _Optional[_Union[WorkerKind, str]] = ..., throughput: _Optional[float] = ...) -> None: ...
 
 class GetActivityResponse(_message.Message):
     __slots__ = ("ledger", "admission_free", "workers", "oldest_lease_seconds", "oldest_lease_worker", "admission")

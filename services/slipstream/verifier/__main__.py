@@ -5,8 +5,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from slipstream.config import ConfigError
-from slipstream.config.sources import applying_rewards
+from slipstream.config import ConfigError, sources
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
@@ -38,7 +37,7 @@ async def main(pod: Pod) -> None:
         queue=resources.queue,
         metrics=pod.metrics,
         log=pod.log,
-        applying=applying_rewards(pod.config),
+        applying=sources.applying_rewards(pod.config),
     )
     programs = Programs(
         resources.sandbox, limits=limits_of(pod.config), queue=resources.queue, metrics=pod.metrics

@@ -13,27 +13,18 @@ from typing import Any
 
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
 from slipstream.answers.latex_input import UnsupportedExpression, normalize
-from slipstream.config import RunConfig, VerifierConfig
-from slipstream.config.load import parse_config
-from slipstream.config.problem import Invalid, Problem
-from slipstream.config.rewards import KINDS, CodeTestsConfig, GroundTruth
-from slipstream.config.sources import python_tools_of
+from slipstream.config import Invalid, Problem, RunConfig, VerifierConfig, parse_config, rewards, sources
 from slipstream.records import Prompt
-from slipstream.sandbox import cgroup, packages
-from slipstream.sandbox.capacity import Capacity, Need, TooLittleCapacity, servers_for
-from slipstream.sandbox.job import Bounds
+from slipstream.sandbox import capacity, cgroup, job, packages, server_process
 from slipstream.sandbox.layers import Report, TooFewLayers
 from slipstream.sandbox.packages import PackageMissing
 from slipstream.sandbox.report import report
-from slipstream.sandbox.server_process import SandboxLost
-from slipstream.telemetry.logs import Log
-from slipstream.telemetry.metrics import Metrics
+from slipstream.telemetry import logs, metrics
+from slipstream.verifier import missing_resource, setting_names
 from slipstream.verifier.code.cases import cases_of
-from slipstream.verifier.missing_resource import MissingResource
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.rewards.bind import make_reward
-from slipstream.verifier.setting_names import SETTING_NAMES
 
 TRUTHS_SECONDS = 5.0
 """Time for all ground truths together; most take a millisecond."""
@@ -50,7 +41,9 @@ def refusals(
     config: RunConfig, layers: Callable[[], Coroutine[Any, Any, Report]] = report
 ) -> Iterator[Refusal]:
     """Yield why each reward cannot be made, and whether another machine may have what is missing."""
-    resources = Resources.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
+    resources = Resources.make(
+        config.verifier, metrics=metrics.Metrics(), log=logs.Log(pod="check", level="error")
+    )
     for position, reward in enumerate(config.rewards):
         if not reward.needs_trial():
             continue
@@ -59,11 +52,11 @@ def refusals(
         except Invalid as error:
             key = f"rewards.{position}.{error.key}" if error.key else f"rewards.{position}"
             reason = str(Problem(key="", reason=error.reason, remedy=error.remedy))
-            yield _refusal(key, reason, is_local=isinstance(error, MissingResource))
+            yield _refusal(key, reason, is_local=isinstance(error, missing_resource.MissingResource))
         except ValueError as error:
             yield _refusal(f"rewards.{position}", str(error), is_local=False)
-    programs = [reward.memory_mib for reward in config.rewards if isinstance(reward, CodeTestsConfig)]
-    programs += [tool.memory_mib for tool in python_tools_of(config)]
+    programs = [reward.memory_mib for reward in config.rewards if isinstance(reward, rewards.CodeTestsConfig)]
+    programs += [tool.memory_mib for tool in sources.python_tools_of(config)]
     if programs:
         yield from _of_sandbox(config.verifier, max(programs), layers)
 
@@ -79,20 +72,20 @@ def _of_sandbox(
         isolation = asyncio.run(layers())
         isolation.demand(config.isolation.require)
         key = "verifier.workers"
-        servers_for(
-            Capacity.of_this_process(cgroup.own()),
-            Need.of(memory_mib, Bounds(), isolation),
+        capacity.servers_for(
+            capacity.Capacity.of_this_process(cgroup.own()),
+            capacity.Need.of(memory_mib, job.Bounds(), isolation),
             wanted=config.workers,
-            settings=SETTING_NAMES,
+            settings=setting_names.SETTING_NAMES,
         )
-    except (PackageMissing, TooFewLayers, TooLittleCapacity, SandboxLost) as error:
+    except (PackageMissing, TooFewLayers, capacity.TooLittleCapacity, server_process.SandboxLost) as error:
         yield _refusal(key, str(error), is_local=True)
 
 
 def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:
     """Return the prompts whose ground truth the kind cannot read, and how many there was no time to read."""
     try:
-        read = READERS[KINDS[kind].facts.ground_truth]()
+        read = READERS[rewards.KINDS[kind].facts.ground_truth]()
     except ImportError:  # `refusals` reports the library
         return [], len(truths)
     end = time.monotonic() + seconds
@@ -127,7 +120,10 @@ def _expressions() -> Read:
     return lambda prompt: parse_answer(normalize(prompt.answer))
 
 
-READERS: Mapping[GroundTruth, Callable[[], Read]] = {"expression": _expressions, "tests": lambda: cases_of}
+READERS: Mapping[rewards.GroundTruth, Callable[[], Read]] = {
+    "expression": _expressions,
+    "tests": lambda: cases_of,
+}
 """Ground truth that takes a computation to read → what returns its reader. Errors: ImportError."""
 
 

@@ -4,8 +4,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from slipstream.answers.latex_input import UnsupportedExpression, normalize
-from slipstream.answers.number import NotANumber, read_number
+from slipstream.answers import latex_input, number
 from slipstream.records import Prompt
 from slipstream.verifier.reward import UnusableGroundTruth
 
@@ -25,7 +24,7 @@ def expected_number(prompt: Prompt) -> tuple[Fraction, bool]:
     """Return the ground truth as a number, and whether it is in percent. Errors: UnusableGroundTruth."""
     try:
         return _number(expected_answer(prompt))
-    except NotANumber as error:
+    except number.NotANumber as error:
         raise UnusableGroundTruth(f"`answer`: {error}", prompt_id=prompt.prompt_id) from error
 
 
@@ -33,12 +32,12 @@ def expected_expression(prompt: Prompt) -> str:
     """Return the ground truth as a mathematical expression within the limits. Errors: UnusableGroundTruth."""
     try:
         return _expression(expected_answer(prompt))
-    except UnsupportedExpression as error:
+    except latex_input.UnsupportedExpression as error:
         raise UnusableGroundTruth(f"`answer`: {error}", prompt_id=prompt.prompt_id) from error
 
 
-_number = lru_cache(maxsize=256)(read_number)
-_expression = lru_cache(maxsize=256)(normalize)
+_number = lru_cache(maxsize=256)(number.read_number)
+_expression = lru_cache(maxsize=256)(latex_input.normalize)
 
 
 def countdown_puzzle(prompt: Prompt) -> tuple[tuple[int, ...], int]:

@@ -6,13 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from slipstream.config import RunConfig
-from slipstream.config.sources import python_tools_of
+from slipstream.config import RunConfig, sources
 from slipstream.rpc.errors import InvalidRequest, Unreachable
-from slipstream.sandbox.job import Run, RunResult
-from slipstream.sandbox.notebook import MAX_CHARACTERS
+from slipstream.sandbox import job, notebook, server_process
 from slipstream.sandbox.sandbox import Sandbox
-from slipstream.sandbox.server_process import SandboxLost
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.admission import AdmissionQueue
 
@@ -57,7 +54,7 @@ class ProgramResult:
 
 def limits_of(config: RunConfig) -> ProgramLimits | None:
     """Return the largest limits of the tools `python` of a run; None if it has none."""
-    tools = python_tools_of(config)
+    tools = sources.python_tools_of(config)
     if not tools:
         return None
     return ProgramLimits(
@@ -94,7 +91,7 @@ class Programs:
         try:
             ran = await self._sandbox.run(_run_of(program), group=program.group)
             result = _result(ran)
-        except SandboxLost as error:
+        except server_process.SandboxLost as error:
             raise Unreachable(f"RunProgram: {error}") from error
         finally:
             self._queue.release(1, seconds=time.monotonic() - started)
@@ -106,8 +103,10 @@ class Programs:
         if self._limits is None:
             raise InvalidRequest("RunProgram: no environment of this verifier's run has the tool `python`")
         characters = sum(map(len, (program.code, *program.earlier)))
-        if characters > MAX_CHARACTERS:
-            raise InvalidRequest(f"RunProgram: {characters} characters of code; at most {MAX_CHARACTERS}")
+        if characters > notebook.MAX_CHARACTERS:
+            raise InvalidRequest(
+                f"RunProgram: {characters} characters of code; at most {notebook.MAX_CHARACTERS}"
+            )
         if not 0 < program.seconds <= self._limits.seconds:
             raise InvalidRequest(
                 f"RunProgram: a deadline of {program.seconds:g} s; the longest of the verifier's "
@@ -120,8 +119,8 @@ class Programs:
             )
 
 
-def _run_of(program: Program) -> Run:
-    return Run(
+def _run_of(program: Program) -> job.Run:
+    return job.Run(
         code=program.code,
         earlier=program.earlier,
         seconds=program.seconds,
@@ -129,15 +128,15 @@ def _run_of(program: Program) -> Run:
     )
 
 
-def _result(ran: RunResult) -> ProgramResult:
+def _result(ran: job.RunResult) -> ProgramResult:
     """Return the result. Errors: SandboxLost if it may be the fault of this machine."""
     end, digests = _end(ran)
     if ran.doubt and end in ("raised", "exited"):
-        raise SandboxLost(f"a program failed, perhaps by this machine's fault: {ran.doubt}")
+        raise server_process.SandboxLost(f"a program failed, perhaps by this machine's fault: {ran.doubt}")
     return ProgramResult(output=ran.stdout, end=end, digests=digests, seconds=ran.seconds)
 
 
-def _end(ran: RunResult) -> tuple[End, tuple[str, ...]]:
+def _end(ran: job.RunResult) -> tuple[End, tuple[str, ...]]:
     if ran.end in OVERRUNS:
         return OVERRUNS[ran.end], ()
     try:

@@ -3,14 +3,12 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from slipstream.config import VerifierConfig
-from slipstream.config.rewards import RewardSection
+from slipstream.config import VerifierConfig, rewards
 from slipstream.sandbox.sandbox import Sandbox
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.verifier.admission import AdmissionQueue
+from slipstream.verifier import admission, setting_names
 from slipstream.verifier.cache import Reads, RewardCache, VerdictCache
-from slipstream.verifier.setting_names import SETTING_NAMES
 from slipstream.verifier.workers.pool import Workers
 
 
@@ -21,7 +19,7 @@ class Resources:
     config: VerifierConfig
     metrics: Metrics
     log: Log
-    queue: AdmissionQueue
+    queue: admission.AdmissionQueue
     workers: Workers
     cache: VerdictCache
     sandbox: Sandbox
@@ -42,19 +40,19 @@ class Resources:
             allowed_packages=config.isolation.packages,
             metrics=metrics,
             log=log,
-            settings=SETTING_NAMES,
+            settings=setting_names.SETTING_NAMES,
         )
         return cls(
             config=config,
             metrics=metrics,
             log=log,
-            queue=AdmissionQueue(config.queue, metrics=metrics),
+            queue=admission.AdmissionQueue(config.queue, metrics=metrics),
             workers=workers,
             cache=cache,
             sandbox=sandbox,
         )
 
-    def reward_cache(self, config: RewardSection, *, reads: Reads) -> RewardCache | None:
+    def reward_cache(self, config: rewards.RewardSection, *, reads: Reads) -> RewardCache | None:
         """Return a reward's part of the cache; None if verifier.cache_entries is 0."""
         if not self.config.cache_entries:
             return None

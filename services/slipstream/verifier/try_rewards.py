@@ -14,15 +14,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slipstream.config import RunConfig, VerifierConfig
-from slipstream.config.load import parse_config
+from slipstream.config import RunConfig, VerifierConfig, parse_config
 from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
 from slipstream.functions import load_function, named_function
 from slipstream.prompts.prompt_json import prompt_from_json
 from slipstream.records import FinishReason, Outcome, Prompt
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.telemetry.logs import Log
-from slipstream.telemetry.metrics import Metrics
+from slipstream.telemetry import logs, metrics
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, describe
 from slipstream.verifier.rewards.bind import make_reward
@@ -98,7 +96,7 @@ async def _called(
     Errors: WorkerLost, UnusableGroundTruth.
     """
     settings = verifier.model_copy(update={"workers": 1})
-    resources = Resources.make(settings, metrics=Metrics(), log=Log(pod="try", level="error"))
+    resources = Resources.make(settings, metrics=metrics.Metrics(), log=logs.Log(pod="try", level="error"))
     made = make_reward(reward, resources)
     answers = [Answer(text=t, tokens=len(t.split()), finish_reason=FinishReason.STOP) for t in texts]
     await resources.start()

@@ -1,1 +1,2 @@
-"""Weight broadcasts: the layout in buckets, the process group, and both ends of a transfer."""
+"""Weight broadcasts: process group, layout and transfer of buckets, encryption, deltas with the learner's log
+of changes and the engine's base copy, and a measurement of bandwidth."""

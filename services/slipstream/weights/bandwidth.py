@@ -24,7 +24,7 @@ import torch
 from slipstream.telemetry.logs import Log
 from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest, plan
-from slipstream.weights.transfer import receive, send
+from slipstream.weights.transfer import Buffers, receive, send
 
 Kind = Literal["broadcast", "publication", "tcp"]
 KINDS: tuple[Kind, ...] = ("broadcast", "publication", "tcp")
@@ -109,6 +109,7 @@ class End:
     connection: socket.socket
     device: torch.device
     load: Load
+    buffers: Buffers
     progress: Callable[[], None]
 
     @property
@@ -144,7 +145,7 @@ def sending(
         connection.sendall(json.dumps(asdict(invitation)).encode() + b"\n")
         own = replace(invitation, nonce=store.server.issue_nonce(connections=1).hex())
         with _formed(own.rendezvous(rank=0), device, progress) as group:
-            yield End(group=group, connection=connection, device=device, load=load, progress=progress)
+            yield _end(group, connection, device, load, progress)
 
 
 def invitation(connection: socket.socket) -> Invitation:
@@ -165,7 +166,24 @@ def receiving(
     connection.settimeout(invitation.timeout_seconds)
     load = Load(**invitation.load)
     with _formed(invitation.rendezvous(rank=1), device, progress) as group:
-        yield End(group=group, connection=connection, device=device, load=load, progress=progress)
+        yield _end(group, connection, device, load, progress)
+
+
+def _end(
+    group: WeightGroup,
+    connection: socket.socket,
+    device: torch.device,
+    load: Load,
+    progress: Callable[[], None],
+) -> End:
+    return End(
+        group=group,
+        connection=connection,
+        device=device,
+        load=load,
+        buffers=Buffers(device),
+        progress=progress,
+    )
 
 
 def measure_as_sender(end: End, kind: Kind) -> Measurement:
@@ -205,13 +223,29 @@ def _send_publication(end: End, number: int) -> None:
     manifest = end.load.manifest()
     weights = torch.ones(manifest.tensors[0].shape, dtype=DTYPE, device=end.device)
     tensors = {spec.name: weights for spec in manifest.tensors}
-    send(end.group, manifest, tensors, version=number, device=end.device, progress=end.progress)
+    send(
+        end.group,
+        manifest,
+        tensors,
+        version=number,
+        device=end.device,
+        buffers=end.buffers,
+        progress=end.progress,
+    )
 
 
 def _receive_publication(end: End, number: int) -> None:
     """Receive as a rollout does, with the verification of checksums, without loading the weights."""
     manifest = end.load.manifest()
-    for _tensors in receive(end.group, manifest, version=number, device=end.device, progress=end.progress):
+    buckets = receive(
+        end.group,
+        manifest,
+        version=number,
+        device=end.device,
+        buffers=end.buffers,
+        progress=end.progress,
+    )
+    for _tensors in buckets:
         pass
 
 

@@ -1,7 +1,7 @@
 """A last deadline for blocking calls into torch.distributed, which may exceed their own timeout.
 
-NCCL can block in C++ beyond all timeouts of torch, for example while it connects. Such a thread ends only
-with its process.
+NCCL can block in C++ beyond all timeouts of torch, for example while it connects. A thread blocked there
+ends only with its process.
 """
 
 import asyncio
@@ -54,11 +54,11 @@ async def watched(call: Callable[[Progress], T], *, timeout_seconds: float, what
     """
     progress, seconds = Progress(), LAST * timeout_seconds
     waiting = asyncio.wrap_future(in_thread(partial(call, progress), what))
+    waiting.add_done_callback(_forget)  # its caller may be cancelled
     while (left := seconds - progress.silent_seconds()) > 0:
         await asyncio.wait([waiting], timeout=left)
         if waiting.done():
             return waiting.result()
-    waiting.add_done_callback(_forget)
     raise CallStuck(f"{what} made no progress for {seconds:g} s")
 
 

@@ -1,4 +1,4 @@
-"""The layout of one broadcast of all weights: the bucket and the offset of each tensor."""
+"""The layout of one broadcast, full or delta: the bucket and the offset of each tensor."""
 
 import hashlib
 import json
@@ -38,6 +38,11 @@ class Manifest:
     tensors: tuple[TensorSpec, ...]
     bucket_bytes: tuple[int, ...]
     model_fingerprint: str
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all buckets in bytes, without their trailers."""
+        return sum(self.bucket_bytes)
 
     def tensors_of(self, bucket: int) -> list[TensorSpec]:
         """Return the tensors of one bucket."""

@@ -1,22 +1,63 @@
 """Both ends of a broadcast: pack and send, receive and verify, one bucket at a time.
 
-A bucket is a flat byte tensor with a trailer of four int64: magic, version, bucket index, checksum. The
-receiver yields tensors only from a bucket with the expected trailer, so corrupted bytes never reach a model.
+    sender      pack 0 │ seal 0 │ pack 1       │ seal 1 │ pack 2       │ …
+                                │ broadcast 0  │        │ broadcast 1  │ …
+    receiver                    │ broadcast 0  │        │ broadcast 1  │ …
+                                               │ open, verify, load 0  │ …
+
+    pack          convert, copy and compute the checksum
+    seal, open    encrypt and decrypt (seal.py); only with a key
+
+The sender has two buffers: one travels while the other one is packed. The receiver has the `buffers` of its
+caller, and else new memory for each bucket. A bucket is a flat byte tensor with a trailer of
+four int64: magic, version, bucket index, checksum. The receiver yields tensors only from a bucket with the
+expected trailer, so corrupted bytes never reach a model.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
 
 import torch
+import xxhash
 
 from slipstream.weights.group import TransferError, WeightGroup
 from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import Manifest, TensorSpec
+from slipstream.weights.seal import Seal
+from slipstream.weights.threads import in_thread
 
 MAGIC = 0x534C4950
 TRAILER_WORDS = 4
 WORD_BYTES = 8
+TRAILER_BYTES = TRAILER_WORDS * WORD_BYTES
 CHUNK_WORDS = 1 << 20
 MULTIPLIER = 6364136223846793005
+
+
+class Buffers:
+    """Buffers of one end, kept from update to update: new memory costs more time than a copy.
+
+    count: two by default, in turns. None: one for each bucket, so that all of a version stays.
+    """
+
+    def __init__(self, device: torch.device, *, count: int | None = 2) -> None:
+        self._device = device
+        self._count = count
+        self._kept: dict[int, torch.Tensor] = {}
+
+    def bucket(self, number: int, size: int) -> torch.Tensor:
+        """Return the buffer of a bucket, [size + trailer] bytes. It holds what an earlier bucket left."""
+        needed, place = size + TRAILER_BYTES, number if self._count is None else number % self._count
+        kept = self._kept.get(place)
+        if kept is None or kept.numel() < needed:
+            kept = torch.zeros(needed, dtype=torch.uint8, device=self._device)
+            self._kept[place] = kept
+        return kept[:needed]
+
+    def forget(self) -> None:
+        """Give up the buffers: a broadcast that failed may still write into one."""
+        self._kept.clear()
 
 
 def send(
@@ -26,21 +67,34 @@ def send(
     *,
     version: int,
     device: torch.device,
+    key: bytes = b"",
+    buffers: Buffers | None = None,
     progress: Callable[[], None] = no_progress,
 ) -> None:
     """Broadcast every tensor of the manifest, converted to its wire dtype; `progress` after each bucket.
 
-    Errors: TransferError.
+    key: for encryption; none without it. buffers: of earlier updates. Errors: TransferError.
     """
-    for bucket, size in enumerate(manifest.bucket_bytes):
-        buffer = _buffer(size, device)
-        for spec in manifest.tensors_of(bucket):
-            view(buffer, spec).copy_(tensors[spec.name].detach())
-        _trailer(buffer).copy_(
-            torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
-        )
-        group.broadcast(buffer)
-        progress()
+    buffers, seal = buffers or Buffers(device), Seal(key, version)
+    travelling: Future[None] | None = None
+    try:
+        for bucket, size in enumerate(manifest.bucket_bytes):
+            buffer = buffers.bucket(bucket, size)
+            for spec in manifest.tensors_of(bucket):
+                view(buffer, spec).copy_(tensors[spec.name].detach())
+            _trailer(buffer).copy_(
+                torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
+            )
+            if travelling is not None:
+                travelling.result()
+                progress()
+            travelling = _broadcast(group, seal.close(bucket, buffer), bucket)
+        if travelling is not None:
+            travelling.result()
+            progress()
+    except BaseException:
+        buffers.forget()
+        raise
 
 
 def receive(
@@ -49,28 +103,53 @@ def receive(
     *,
     version: int,
     device: torch.device,
+    key: bytes = b"",
+    buffers: Buffers | None = None,
     progress: Callable[[], None] = no_progress,
 ) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """Yield the (name, tensor) pairs of each bucket once it is verified.
+    """Yield the (name, tensor) pairs of each bucket once it is verified, while the next one travels.
 
-    The tensors are views of the bucket: copy those that must outlive it. `progress` is called after each
-    broadcast, and when the caller asks for the next bucket. Errors: TransferError.
+    The tensors are views of the bucket. Each bucket has memory of its own, which lives as long as one of its
+    tensors; with `buffers`, of earlier updates, the next bucket of the same buffer overwrites it. `key`: for
+    encryption.
+    `progress` is called after each broadcast, and when the caller asks for the next bucket.
+    Errors: TransferError.
     """
-    for bucket, size in enumerate(manifest.bucket_bytes):
-        buffer = _buffer(size, device)
-        group.broadcast(buffer)
-        progress()
-        _verify(buffer, version=version, bucket=bucket)
-        yield [(spec.name, view(buffer, spec)) for spec in manifest.tensors_of(bucket)]
-        progress()
+    sizes, seal = manifest.bucket_bytes, Seal(key, version)
+
+    def begin(bucket: int) -> tuple[torch.Tensor, Future[None]]:
+        own = buffers or Buffers(device)
+        sealed_bytes = seal.sealed_bytes(sizes[bucket] + TRAILER_BYTES)
+        buffer = own.bucket(bucket, sealed_bytes - TRAILER_BYTES)
+        return buffer, _broadcast(group, buffer, bucket)
+
+    try:
+        buffer, travelling = begin(0)
+        for bucket in range(len(sizes)):
+            travelling.result()
+            progress()
+            sealed = buffer
+            if bucket + 1 < len(sizes):
+                buffer, travelling = begin(bucket + 1)
+            arrived = seal.open(bucket, sealed)
+            _verify(arrived, version=version, bucket=bucket)
+            yield [(spec.name, view(arrived, spec)) for spec in manifest.tensors_of(bucket)]
+            progress()
+    except BaseException:  # GeneratorExit, too: the caller has given up
+        if buffers is not None:
+            buffers.forget()
+        raise
 
 
 def checksum(words: torch.Tensor) -> int:
-    """Return a position-dependent checksum of int64 words, modulo 2^64 (as a signed number), on any device.
+    """Return a position-dependent checksum of int64 words, as a signed number of 64 bits.
 
-    Within a chunk Σ word_i · (2 i + 1), chunks combined as a polynomial. Every word's factor is odd, so a
-    change of any single word changes the sum.
+    In host memory it is XXH3. A GPU has none: there it is Σ word_i · (2 i + 1) within a chunk, and
+    the chunks combined as a polynomial, modulo 2^64. Every factor of a word is odd, so a change of any single
+    word changes the sum. Both ends of a group have the same kind of device.
     """
+    if words.device.type == "cpu":
+        return _signed(xxhash.xxh3_64_intdigest(words.numpy().data))
     total = torch.zeros((), dtype=torch.int64, device=words.device)
     odd = 2 * torch.arange(min(CHUNK_WORDS, words.numel()), dtype=torch.int64, device=words.device) + 1
     for chunk in words.split(CHUNK_WORDS):
@@ -83,8 +162,13 @@ def view(buffer: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     return buffer[spec.offset : spec.offset + spec.nbytes].view(spec.dtype).view(spec.shape)
 
 
-def _buffer(size: int, device: torch.device) -> torch.Tensor:
-    return torch.zeros(size + TRAILER_WORDS * WORD_BYTES, dtype=torch.uint8, device=device)
+def _broadcast(group: WeightGroup, buffer: torch.Tensor, bucket: int) -> Future[None]:
+    """Begin to send or receive a buffer."""
+    return in_thread(partial(group.broadcast, buffer), f"broadcast of bucket {bucket}")
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
 
 
 def _words(buffer: torch.Tensor) -> torch.Tensor:

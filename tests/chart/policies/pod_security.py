@@ -34,15 +34,22 @@ def roots_are_read_only(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def tokens_are_not_mounted(documents: Iterable[Document]) -> Iterator[str]:
-    """Every pod has a ServiceAccount of the release, whose token is not mounted."""
+    """Every pod has a ServiceAccount of the release, and its token only if a Role is bound to it."""
     documents = list(documents)
     accounts = {d["metadata"]["name"]: d for d in documents if d["kind"] == "ServiceAccount"}
+    bound = {
+        subject["name"]
+        for document in documents
+        if document["kind"] == "RoleBinding"
+        for subject in document["subjects"]
+        if subject["kind"] == "ServiceAccount"
+    }
     for pod in pod_templates(documents):
         name = pod.spec.get("serviceAccountName")
         if name not in accounts:
             yield f"{pod.name}: serviceAccountName {name!r} is not an account of this release"
-        if pod.spec.get("automountServiceAccountToken") is not False:
-            yield f"{pod.name}: automountServiceAccountToken is not false"
+        if pod.spec.get("automountServiceAccountToken") is not (name in bound):
+            yield f"{pod.name}: automountServiceAccountToken is not {'true' if name in bound else 'false'}"
     for name, account in accounts.items():
         if account.get("automountServiceAccountToken") is not False:
             yield f"ServiceAccount/{name}: automountServiceAccountToken is not false"

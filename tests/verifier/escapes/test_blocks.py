@@ -5,7 +5,7 @@ import json
 import pytest
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Outcome, Prompt
-from slipstream.verifier.code.extract import last_block
+from slipstream.verifier.rewards.code_tests import last_block
 from verifier.scoring import answer, scores
 
 RIGHT = "def answer(): return 42"

@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 from sandbox.hostile_programs import calls, interpreter
 from sandbox.processes import stable_descendants
-from slipstream.actor.tools.program_client import ProgramClient
-from slipstream.actor.tools.python_tool import UNAVAILABLE, Notebook
+from slipstream.actor.tools.python_tool import UNAVAILABLE, Notebook, ProgramClient
 from slipstream.config import RpcConfig, RunConfig, VerifierConfig
 from slipstream.config.environments import PythonTool
 from slipstream.rpc.channel import open_channel

@@ -7,6 +7,9 @@
 console.token.existingSecret is empty: `kubectl create secret generic {{ .Release.Name }}-console-token --namespace {{ .Release.Namespace }} --from-literal=token="$(openssl rand -hex 32)"`, and set it to {{ .Release.Name }}-console-token
 {{- end }}
 {{- include "slipstream.guards.sharedClaim" . }}
+{{- if and $console.allowScaling (not $console.allowControl) }}
+console.allowScaling is true, and console.allowControl is false, so visitors can only look: set both
+{{- end }}
 {{- if and $console.ingress.enabled (not $console.hostNames) }}
 console.ingress is enabled, and console.hostNames is empty: set it to the names of the Ingress, which the console has to answer to
 {{- end }}

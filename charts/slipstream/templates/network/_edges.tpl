@@ -103,7 +103,7 @@ egress:
   {{- end }}
 {{- end -}}
 
-{{/* The console asks replay for the state of the run, and the learner for a checkpoint. */}}
+{{/* The console asks replay for the state of the run, the learner for a checkpoint, and the API server to scale. */}}
 {{- define "slipstream.network.console" -}}
 {{- with .Values.console.peers }}
 ingress:
@@ -115,6 +115,18 @@ egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
   {{- range list "replay" "learner" }}
   {{- include "slipstream.network.edge" (list $ "to" . .) | nindent 2 }}
+  {{- end }}
+  {{- with .Values.console }}
+  {{- if .allowScaling }}
+  - ports:
+      {{- range .apiServer.ports }}
+      - {protocol: TCP, port: {{ . }}}
+      {{- end }}
+    {{- with .apiServer.peers }}
+    to:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+  {{- end }}
   {{- end }}
 {{- end -}}
 

@@ -15,7 +15,7 @@ annotations:
 
 {{- define "slipstream.pod.identity" -}}
 serviceAccountName: {{ include "slipstream.serviceAccount" . }}
-automountServiceAccountToken: false
+automountServiceAccountToken: {{ and (eq .component "console") (default false .room.allowScaling) }}
 enableServiceLinks: false
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:

@@ -5,10 +5,8 @@ import shutil
 import subprocess
 from typing import Final
 
-from slipstream.actor.adapters.local_server import child_environment
-from slipstream.actor.adapters.verifiers_process import RUNNER
-from slipstream.config.problem import Problem
-from slipstream.config.verifiers import VerifiersEnvironment
+from slipstream.actor.adapters import local_server, verifiers_process
+from slipstream.config import problem, verifiers
 from slipstream.processes.failure import why_failed
 
 KEY: Final = "data.environment"
@@ -16,11 +14,11 @@ VERSION: Final = "0.4.0"
 """The version of verifiers that the tests run with."""
 
 
-def verifiers_problem(environment: VerifiersEnvironment) -> Problem | None:
+def verifiers_problem(environment: verifiers.VerifiersEnvironment) -> problem.Problem | None:
     """Return why an environment cannot be made; None if it can be."""
     install = f"{environment.python} -m pip install verifiers=={VERSION}"
     if shutil.which(environment.python) is None:
-        return Problem(
+        return problem.Problem(
             key=f"{KEY}.python",
             reason=f"there is no program {environment.python!r}",
             remedy="name the Python of a virtual environment in which verifiers is installed",
@@ -29,20 +27,22 @@ def verifiers_problem(environment: VerifiersEnvironment) -> Problem | None:
     if reason is None:
         return None
     if "No module named 'verifiers'" in reason:
-        return Problem(key=f"{KEY}.python", reason=f"{environment.python} has no verifiers", remedy=install)
-    return Problem(
+        return problem.Problem(
+            key=f"{KEY}.python", reason=f"{environment.python} has no verifiers", remedy=install
+        )
+    return problem.Problem(
         key=f"{KEY}.arguments",
         reason=reason,
         remedy="correct them, or install the package of the environment in that Python",
     )
 
 
-def _tried(environment: VerifiersEnvironment) -> str | None:
-    command = [environment.python, str(RUNNER), "check", json.dumps(environment.arguments)]
+def _tried(environment: verifiers.VerifiersEnvironment) -> str | None:
+    command = [environment.python, str(verifiers_process.RUNNER), "check", json.dumps(environment.arguments)]
     try:
         done = subprocess.run(
             command,
-            env=child_environment(environment.env),
+            env=local_server.child_environment(environment.env),
             capture_output=True,
             text=True,
             timeout=environment.start_seconds,

@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol
 
 from slipstream.actor.adapters.verifiers_process import VerifiersFailed, VerifiersProcess
 from slipstream.actor.environment import Episode, EpisodeFull
-from slipstream.config import ConfigError
-from slipstream.config.problem import Problem
+from slipstream.config import ConfigError, Problem
 from slipstream.config.verifiers import TASK_FIELD, VerifiersEnvironment
 from slipstream.telemetry.logs import Log
 

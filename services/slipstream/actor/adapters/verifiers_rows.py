@@ -12,11 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from slipstream.actor.adapters.local_server import child_environment
-from slipstream.actor.adapters.verifiers_process import RUNNER
-from slipstream.config import ConfigError, RunConfig, load_config
+from slipstream.actor.adapters import local_server, verifiers_process
+from slipstream.config import ConfigError, RunConfig, load_config, verifiers
 from slipstream.config.sources import sources
-from slipstream.config.verifiers import VerifiersEnvironment
 
 
 def main() -> int:
@@ -33,24 +31,26 @@ def main() -> int:
         return 2
     command = [
         environment.python,
-        str(RUNNER),
+        str(verifiers_process.RUNNER),
         "rows",
         json.dumps(environment.arguments),
         str(arguments.rows),
     ]
     try:
-        return subprocess.run(command, env=child_environment(environment.env), check=False).returncode
+        return subprocess.run(
+            command, env=local_server.child_environment(environment.env), check=False
+        ).returncode
     except OSError as error:
         print(f"data.environment.python: {environment.python} cannot be started: {error}", file=sys.stderr)
         return 2
 
 
-def environment_of(config: RunConfig, name: str | None) -> VerifiersEnvironment:
+def environment_of(config: RunConfig, name: str | None) -> verifiers.VerifiersEnvironment:
     """Return the environment of a source, or the only one of its kind. Errors: ConfigError."""
     of_kind = {
         source.name: source.environment
         for source in sources(config)
-        if isinstance(source.environment, VerifiersEnvironment)
+        if isinstance(source.environment, verifiers.VerifiersEnvironment)
     }
     if name is not None and name not in of_kind:
         raise ConfigError(

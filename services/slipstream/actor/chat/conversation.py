@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from slipstream.actor import environment, transcript
 from slipstream.actor.chat.messages import Message, continues
 from slipstream.actor.chat.template import ChatTemplate, Tool
 from slipstream.actor.chat.turn_reader import Piece, TurnReader
-from slipstream.actor.environment import Episode
-from slipstream.actor.transcript import Transcript
 from slipstream.records import FinishReason, Turn
 
 
@@ -43,7 +42,7 @@ class Reply:
 class _Conversation:
     """A conversation whose last message is a sampled turn."""
 
-    segment: Transcript
+    segment: transcript.Transcript
     """The tokens of the messages."""
     template: ChatTemplate
     """The template with the time at which the conversation began."""
@@ -64,7 +63,11 @@ class Conversations:
     """
 
     def __init__(
-        self, episode: Episode, template: ChatTemplate, *, clock: Callable[[], datetime] = datetime.now
+        self,
+        episode: environment.Episode,
+        template: ChatTemplate,
+        *,
+        clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._episode = episode
         self._template = template

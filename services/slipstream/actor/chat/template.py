@@ -23,9 +23,8 @@ from datetime import datetime
 from secrets import token_hex
 from typing import Any
 
+from slipstream.actor.chat import tool_forms, turn_reader
 from slipstream.actor.chat.messages import Message, ToolCall, harmless_values, template_fields
-from slipstream.actor.chat.tool_forms import ToolForm, form_of, read_calls, settled_content
-from slipstream.actor.chat.turn_reader import Piece, TurnReader
 from slipstream.config.problem import Problem
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.tokens import TemplateFailed, Tokens
@@ -74,12 +73,14 @@ class ChatTemplate:
     Text of messages that spells a special token does not become that token.
     """
 
-    def __init__(self, tokens: Tokens, *, form: ToolForm | None = None, keep_thoughts: bool = False) -> None:
+    def __init__(
+        self, tokens: Tokens, *, form: tool_forms.ToolForm | None = None, keep_thoughts: bool = False
+    ) -> None:
         """`form`: how the policy writes calls of tools; None: as its template does. `keep_thoughts`: leave
         thoughts of earlier turns in the conversation even if the template drops them."""
         self._tokens = tokens
         self._keep_thoughts = keep_thoughts
-        self.form = form or form_of(tokens.chat_template)
+        self.form = form or tool_forms.form_of(tokens.chat_template)
         """How calls are read; None if the template writes them in no form that is known."""
         self._now: datetime | None = None
         self._thinks = THOUGHT_END in tokens.chat_template
@@ -135,7 +136,7 @@ class ChatTemplate:
         reasoning = None
         if self._thinks:
             reasoning, text = _split_thoughts(text)
-        content, calls = read_calls(text, self.form if tools else None, first=calls_before)
+        content, calls = tool_forms.read_calls(text, self.form if tools else None, first=calls_before)
         return Message(role="assistant", content=content, tool_calls=calls, reasoning=reasoning)
 
     def settled(self, text: str, *, tools: bool = True) -> Message:
@@ -149,12 +150,14 @@ class ChatTemplate:
             if THOUGHT_END not in text:
                 return Message(role="assistant", content="")
             reasoning, text = _split_thoughts(text)
-        content = settled_content(text, self.form if tools else None)
+        content = tool_forms.settled_content(text, self.form if tools else None)
         return Message(role="assistant", content=content, reasoning=reasoning)
 
-    def reader(self, stop: Sequence[str] = (), on_piece: Callable[[Piece], None] | None = None) -> TurnReader:
+    def reader(
+        self, stop: Sequence[str] = (), on_piece: Callable[[turn_reader.Piece], None] | None = None
+    ) -> turn_reader.TurnReader:
         """Return a reader of the text that `read` takes. `stop`: strings that end the turn."""
-        return TurnReader(
+        return turn_reader.TurnReader(
             self._tokens.decode_with_special, ends=self._tokens.ends, stop=stop, on_piece=on_piece
         )
 

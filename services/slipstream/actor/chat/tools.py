@@ -8,18 +8,24 @@ import asyncio
 import inspect
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Literal, Protocol, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError, validate_call
 
 from slipstream.actor.chat.template import Tool
 from slipstream.actor.environment import Episode
-from slipstream.actor.own_code import END_SECONDS, described, uninterrupted
+from slipstream.actor.own_code import END_SECONDS, described, located, uninterrupted
 from slipstream.records import Prompt
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.logs import Log
 
 MOST_THREADS = 64
+LOG_SECONDS = 30.0
+"""Shortest time between two lines of the log about a failing tool."""
 Outcome = Literal["ok", "failed", "timeout", "arguments", "unavailable"]
 """How a call of a tool ended; `unavailable`: by no fault of the call."""
 
@@ -38,6 +44,10 @@ class ArgumentsRefused(ValueError):
 
 class CallTooSlow(Exception):
     """A call took longer than its time."""
+
+
+class NoThread(SlipstreamError):
+    """This process can start no further thread."""
 
 
 class EpisodeTool(Protocol):
@@ -84,13 +94,15 @@ class SingleTool:
 class OwnTool:
     """A function of the user. Its annotations check the arguments of a call."""
 
-    def __init__(self, function: Callable[..., Any], *, seconds: float) -> None:
+    def __init__(self, function: Callable[..., Any], *, seconds: float, log: Log) -> None:
         """Errors: ToolUnusable."""
         self.schema: Tool = tool_schema(function)
         self.name: str = self.schema["function"]["name"]
         self.seconds = seconds
         self._function = function
         self._checked = validate_call(function)
+        self._log = log
+        self._next_log = 0.0
         self._threads = asyncio.Semaphore(MOST_THREADS)
 
     def for_episode(self, prompt: Prompt) -> EpisodeTool:
@@ -105,7 +117,11 @@ class OwnTool:
             return "timeout", f"Error: {error}"
         except ArgumentsRefused as error:
             return "arguments", f"Error: wrong arguments: {error}"
+        except NoThread as error:
+            self._warn("tool failed", str(error))
+            return "unavailable", "Error: the tool is not available now"
         except Exception as error:  # the tool is the user's, and may raise anything
+            self._warn("tool failed", located(error))
             return "failed", f"Error: {described(error)}"
 
     async def call(self, arguments: Mapping[str, Any]) -> str:
@@ -125,9 +141,18 @@ class OwnTool:
             raise
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
+    def _warn(self, event: str, error: str) -> None:
+        """Log an event, unless another one was logged shortly before."""
+        now = time.monotonic()
+        if now >= self._next_log:
+            self._next_log = now + LOG_SECONDS
+            self._log.warning(event, tool=self.name, error=error)
+
     async def _result(self, arguments: Mapping[str, Any]) -> Any:
         if inspect.iscoroutinefunction(self._function):
-            return await uninterrupted(self._checked(**arguments), end_seconds=END_SECONDS)
+            dropped = partial(self._warn, "tool dropped", "it did not end when it was cancelled")
+            work = self._checked(**arguments)
+            return await uninterrupted(work, end_seconds=END_SECONDS, on_dropped=dropped)
         await self._threads.acquire()
         return await in_daemon_thread(lambda: self._checked(**arguments), self._threads.release)
 
@@ -165,9 +190,9 @@ def in_daemon_thread(function: Callable[[], Any], ended: Callable[[], None]) -> 
 
     try:
         threading.Thread(target=work, name="tool", daemon=True).start()
-    except RuntimeError:  # no further thread can be started
+    except RuntimeError as error:
         ended()
-        raise
+        raise NoThread(f"no thread for a call: {error}") from error
     return future
 
 

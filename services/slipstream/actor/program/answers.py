@@ -4,29 +4,26 @@ Replies that their client does not get are kept: see Exchange.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from slipstream.actor.chat.conversation import Reply
-from slipstream.actor.chat.template import SeamBroken
-from slipstream.actor.chat.turn_reader import Piece
+from slipstream.actor.chat import conversation, template, turn_reader
 from slipstream.actor.environment import EpisodeFull
+from slipstream.actor.program import requests, sessions, text
 from slipstream.actor.program.exchange import Exchange, OnPiece, Sampling
 from slipstream.actor.program.refusal import Refusal
-from slipstream.actor.program.requests import ChatRequest, TextRequest
-from slipstream.actor.program.sessions import Session
 from slipstream.actor.program.streams import ChatStream, Head, TextStream, error_event, last_events
-from slipstream.actor.program.text import TextReply, TokenUnknown
 from slipstream.tokens import PromptTooLong, TemplateFailed
 
 
 async def answered(
-    request: Request, session: Session, exchange: Exchange, sampling: Sampling, choices: int
+    request: Request, session: sessions.Session, exchange: Exchange, sampling: Sampling, choices: int
 ) -> list[Any]:
     """Return the replies of `choices` turns after one prompt. Errors: Refusal."""
     work = session.do(partial(_turns, session, exchange, sampling, [None] * choices))
@@ -38,21 +35,38 @@ async def answered(
     return replies
 
 
+class WholeAnswer(JSONResponse):
+    """An answer that is not streamed. Its replies are kept if the client has left before it is written."""
+
+    def __init__(self, content: Any, *, request: Request, exchange: Exchange) -> None:
+        super().__init__(content)
+        self._request = request
+        self._exchange = exchange
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See Response. Nothing else runs in the event loop between the check and the write."""
+        if await self._request.is_disconnected():
+            self._exchange.keep()
+        await super().__call__(scope, receive, send)
+
+
 @dataclass(frozen=True, slots=True)
 class Streams:
     """The choices of a streamed answer."""
 
     choices: Sequence[ChatStream | TextStream]
-    request: ChatRequest | TextRequest
+    request: requests.ChatRequest | requests.TextRequest
     head: Head
+    failed: Callable[[Exception], Refusal]
+    """Reports an error of the endpoint, and returns what the client gets."""
 
 
-Pieces = asyncio.Queue[tuple[int, Piece] | None]
+Pieces = asyncio.Queue[tuple[int, turn_reader.Piece] | None]
 """Pieces with the index of their choice; None once all turns have ended."""
 
 
 async def streamed(
-    request: Request, session: Session, exchange: Exchange, sampling: Sampling, streams: Streams
+    request: Request, session: sessions.Session, exchange: Exchange, sampling: Sampling, streams: Streams
 ) -> Response:
     """Return a response that begins with the first tokens of a turn.
 
@@ -74,14 +88,14 @@ async def streamed(
     return StreamingResponse(events, media_type="text/event-stream")
 
 
-def _put(pieces: Pieces, index: int, piece: Piece) -> None:
+def _put(pieces: Pieces, index: int, piece: turn_reader.Piece) -> None:
     pieces.put_nowait((index, piece))
 
 
 async def _events(
     request: Request,
     exchange: Exchange,
-    numbered: tuple[int, Piece] | None,
+    numbered: tuple[int, turn_reader.Piece] | None,
     pieces: Pieces,
     working: "asyncio.Future[Any]",
     streams: Streams,
@@ -103,6 +117,8 @@ async def _events(
         is_complete = True
     except Refusal as refusal:
         yield error_event(refusal)
+    except Exception as error:
+        yield error_event(streams.failed(error))
     finally:
         working.cancel()
         if not is_complete:
@@ -110,7 +126,7 @@ async def _events(
 
 
 async def _turns(
-    session: Session, exchange: Exchange, sampling: Sampling, readers: Sequence[OnPiece | None]
+    session: sessions.Session, exchange: Exchange, sampling: Sampling, readers: Sequence[OnPiece | None]
 ) -> list[Any]:
     """Return the replies of turns that are sampled at the same time. Errors: Refusal, and all turns end."""
     turns = [asyncio.ensure_future(_turn(session, exchange, sampling, on_piece)) for on_piece in readers]
@@ -121,19 +137,21 @@ async def _turns(
             turn.cancel()
 
 
-async def _turn(session: Session, exchange: Exchange, sampling: Sampling, on_piece: OnPiece | None) -> Any:
+async def _turn(
+    session: sessions.Session, exchange: Exchange, sampling: Sampling, on_piece: OnPiece | None
+) -> Any:
     """Return the reply of a turn. Errors: Refusal."""
     try:
-        reply: Reply | TextReply = await exchange.reply(sampling, on_piece)
+        reply: conversation.Reply | text.TextReply = await exchange.reply(sampling, on_piece)
         session.last_reply = reply.answer
         return reply
     except (EpisodeFull, PromptTooLong) as error:
         raise Refusal(
             400, f"the episode can take no further turn: {error}", code="context_length_exceeded"
         ) from error
-    except TokenUnknown as error:
+    except text.TokenUnknown as error:
         raise Refusal(400, str(error), parameter="prompt") from error
-    except (SeamBroken, TemplateFailed) as error:
+    except (template.SeamBroken, TemplateFailed) as error:
         raise Refusal(400, str(error), parameter="messages") from error
     except Exception as error:
         if session.episode.sampling_error is None:

@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from slipstream.processes.lifetime.left_over import TOKEN_VARIABLE, carrying, kill_all
-from slipstream.processes.lifetime.parent_death import with_parent_death
+from slipstream.processes.lifetime import left_over, parent_death
 
-INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", TOKEN_VARIABLE)
+INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", left_over.TOKEN_VARIABLE)
 """Variables that a program gets from the environment of the actor. The last one marks all processes of a run,
 so that the end of the run ends them."""
 OUTPUT_SECONDS: Final = 2.0
@@ -88,7 +87,7 @@ async def running(
     """Start a program in a folder, and kill it with its group at the end. Errors: OSError."""
     async with output_pipe(output_bytes) as stdout, output_pipe(output_bytes) as stderr:
         process = await asyncio.create_subprocess_exec(
-            *with_parent_death(command),
+            *parent_death.with_parent_death(command),
             cwd=folder,
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,
@@ -174,10 +173,10 @@ async def episode_folder() -> AsyncIterator[Path]:
 async def kill_carriers(mark: str) -> None:
     """Kill all processes that have a text in their environment, those that have left their group included."""
     for _ in range(KILL_ROUNDS):
-        carriers = await in_own_threads(partial(carrying, mark.encode()))
+        carriers = await in_own_threads(partial(left_over.carrying, mark.encode()))
         if not carriers:
             return
-        kill_all(carriers)
+        left_over.kill_all(carriers)
 
 
 async def in_own_threads(work: Callable[[], T]) -> T:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from slipstream.config.environments import ProgramEnvironment
-from slipstream.config.problem import Problem
+from slipstream.config import environments, problem
 
 KEY: Final = "data.environment.command"
 
@@ -42,14 +41,14 @@ def _replaced(argument: str, places: Mapping[str, str]) -> str:
     return argument
 
 
-def missing_program(config: ProgramEnvironment, run_folder: Path) -> Problem | None:
+def missing_program(config: environments.ProgramEnvironment, run_folder: Path) -> problem.Problem | None:
     """Return the problem of a command whose executable, or file below `{run_folder}`, does not exist."""
     remedy = "correct the path; {run_folder} is the folder from which the run is started"
     try:
         command = resolved(config.command, prompt="", run_folder=run_folder, path=config.env.get("PATH"))
     except ProgramMissing as error:
-        return Problem(key=KEY, reason=str(error), remedy=remedy)
+        return problem.Problem(key=KEY, reason=str(error), remedy=remedy)
     for written, argument in zip(config.command[1:], command[1:], strict=True):
         if written.startswith("{run_folder}/") and not Path(argument).exists():
-            return Problem(key=KEY, reason=f"{written}: there is no {argument}", remedy=remedy)
+            return problem.Problem(key=KEY, reason=f"{written}: there is no {argument}", remedy=remedy)
     return None

@@ -9,30 +9,27 @@ its request, and with it the sampling.
 
 import asyncio
 import contextlib
+import resource
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from slipstream.actor.program.answers import Streams, answered, streamed
-from slipstream.actor.program.connections import Connection, raise_limit_of_files
+from slipstream.actor.internal_errors import InternalErrors
+from slipstream.actor.program import answers, parameters, requests, responses, streams
 from slipstream.actor.program.exchange import Exchange
-from slipstream.actor.program.parameters import changed
 from slipstream.actor.program.refusal import Refusal
-from slipstream.actor.program.requests import ChatRequest, TextRequest, parse, read_body, tools_of
-from slipstream.actor.program.responses import Spell, chat_completion, head, models, text_completion
 from slipstream.actor.program.sessions import Session, Sessions
-from slipstream.actor.program.streams import ChatStream, TextStream
-from slipstream.telemetry.background import BackgroundTask
+from slipstream.telemetry import background, logs
 from slipstream.telemetry.listening import listen
-from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 KIB = 1024
@@ -45,6 +42,9 @@ IDLE_SECONDS = 60
 MODEL = "policy"
 ENDPOINTS = ("chat", "completions", "models", "other")
 """Values of the metric label."""
+MOST_CONNECTIONS: Final = 2048
+OPEN_FILES: Final = 16_384
+"""Open files that an actor may want: those of connections, of programs, and of streams to rollouts."""
 
 
 class Endpoint:
@@ -54,11 +54,12 @@ class Endpoint:
         self,
         sessions: Sessions,
         *,
-        spell: Spell,
+        spell: responses.Spell,
         temperature: float,
         refuse: bool,
         request_kib: int,
         metrics: Metrics,
+        log: logs.Log,
     ) -> None:
         """`refuse`: whether a parameter that would change the distribution is an error."""
         self._sessions = sessions
@@ -67,6 +68,7 @@ class Endpoint:
         self._refuse = refuse
         self._most_bytes = request_kib * KIB
         self._metrics = metrics
+        self._internal_errors = InternalErrors(metrics=metrics, log=log)
         for name in ENDPOINTS:  # Prometheus sees no rise in a counter that appears with its first event
             metrics.count("program_requests_total", 0, endpoint=name, status="200")
 
@@ -100,6 +102,8 @@ class Endpoint:
                 response = _refused(refusal)
                 if session is not None:
                     session.last_refusal = str(refusal)
+            except Exception as error:  # uvicorn would answer it without a line in the log
+                response = _refused(self._failed(error))
             self._count(name, response.status_code)
             return response
 
@@ -107,43 +111,49 @@ class Endpoint:
 
     async def _chat(self, request: Request, session: Session) -> Response:
         sent = await self._body(request)
-        body = read_body(sent)
-        wanted = parse(ChatRequest, body)
+        body = requests.read_body(sent)
+        wanted = requests.parse(requests.ChatRequest, body)
         self._check_sampling(body, session)
         if session.chats is None:
             raise Refusal(
                 400, "the policy's tokenizer has no chat template; use /completions, or set model.path"
             )
         messages = [message.message(position) for position, message in enumerate(wanted.messages)]
-        tools = tools_of(body, wanted)
+        tools = requests.tools_of(body, wanted)
         sampling = partial(session.chats.complete, messages, tools, wanted.most, stop=wanted.stops)
         exchange = Exchange(session.undelivered, _digest("chat", sent))
         if not wanted.stream:
-            replies = await answered(request, session, exchange, sampling, wanted.n)
-            return JSONResponse(chat_completion(replies, wanted, self._spell))
-        fields = head("chatcmpl", "chat.completion.chunk", wanted.model)
+            replies = await answers.answered(request, session, exchange, sampling, wanted.n)
+            content = responses.chat_completion(replies, wanted, self._spell)
+            return answers.WholeAnswer(content, request=request, exchange=exchange)
+        fields = responses.head("chatcmpl", "chat.completion.chunk", wanted.model)
         settled = partial(session.chats.settled, tools=bool(tools))
-        stream = partial(ChatStream, wanted, self._spell, settled, head=fields)
+        stream = partial(streams.ChatStream, wanted, self._spell, settled, head=fields)
         choices = [stream(index=index) for index in range(wanted.n)]
-        return await streamed(request, session, exchange, sampling, Streams(choices, wanted, fields))
+        return await answers.streamed(
+            request, session, exchange, sampling, answers.Streams(choices, wanted, fields, self._failed)
+        )
 
     async def _complete(self, request: Request, session: Session) -> Response:
         sent = await self._body(request)
-        body = read_body(sent)
-        wanted = parse(TextRequest, body)
+        body = requests.read_body(sent)
+        wanted = requests.parse(requests.TextRequest, body)
         self._check_sampling(body, session)
         sampling = partial(session.texts.complete, wanted.text_or_ids(), wanted.max_tokens, stop=wanted.stops)
         exchange = Exchange(session.undelivered, _digest("completions", sent))
         if not wanted.stream:
-            replies = await answered(request, session, exchange, sampling, wanted.n)
-            return JSONResponse(text_completion(replies, wanted, self._spell))
-        fields = head("cmpl", "text_completion", wanted.model)
-        stream = partial(TextStream, wanted, self._spell, head=fields)
+            replies = await answers.answered(request, session, exchange, sampling, wanted.n)
+            content = responses.text_completion(replies, wanted, self._spell)
+            return answers.WholeAnswer(content, request=request, exchange=exchange)
+        fields = responses.head("cmpl", "text_completion", wanted.model)
+        stream = partial(streams.TextStream, wanted, self._spell, head=fields)
         choices = [stream(index=index) for index in range(wanted.n)]
-        return await streamed(request, session, exchange, sampling, Streams(choices, wanted, fields))
+        return await answers.streamed(
+            request, session, exchange, sampling, answers.Streams(choices, wanted, fields, self._failed)
+        )
 
     async def _models(self, request: Request, session: Session) -> Response:
-        return JSONResponse(models(MODEL))
+        return JSONResponse(responses.models(MODEL))
 
     async def _body(self, request: Request) -> bytes:
         """Return the body of a request. Errors: Refusal for one that is too long or too slow."""
@@ -166,7 +176,7 @@ class Endpoint:
         return bytes(body)
 
     def _check_sampling(self, body: dict[str, Any], session: Session) -> None:
-        names = changed(body, temperature=self._temperature)
+        names = parameters.changed(body, temperature=self._temperature)
         if names and self._refuse:
             raise Refusal(
                 400,
@@ -175,6 +185,11 @@ class Endpoint:
                 parameter=names[0],
             )
         session.overridden.update(names)
+
+    def _failed(self, error: Exception) -> Refusal:
+        """Count and log an error of the endpoint, and return what the client gets."""
+        self._internal_errors.report("endpoint", error)
+        return Refusal(500, f"the endpoint of the actor has failed: {type(error).__name__}")
 
     def _count(self, name: str, status: int) -> None:
         self._metrics.count("program_requests_total", endpoint=name, status=str(status))
@@ -186,8 +201,36 @@ class Endpoint:
         return _refused(Refusal(error.status_code, f"{error.detail}; this endpoint serves {served}"))
 
 
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two classes, as installed
+    """One of MOST_CONNECTIONS connections.
+
+    An idle one ends for a new one, or when no request comes for the keep-alive time.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """See asyncio.Protocol."""
+        if len(self.connections) >= MOST_CONNECTIONS and not self._end_an_idle_one():
+            self.transport = transport
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def _end_an_idle_one(self) -> bool:
+        """End an idle connection; return whether there was one."""
+        idle = (each for each in self.connections if each.cycle is None or each.cycle.response_complete)
+        ended = next(idle, None)
+        if ended is None:
+            return False
+        self.connections.discard(ended)
+        ended.transport.abort()
+        return True
+
+
 @asynccontextmanager
-async def serve(endpoint: Endpoint, log: Log) -> AsyncIterator[str]:
+async def serve(endpoint: Endpoint, log: logs.Log) -> AsyncIterator[str]:
     """Serve an endpoint on a free port of the loopback interface, and yield its URL."""
     raise_limit_of_files()
     listening = listen("127.0.0.1", 0, backlog=BACKLOG)
@@ -205,12 +248,20 @@ async def serve(endpoint: Endpoint, log: Log) -> AsyncIterator[str]:
         timeout_graceful_shutdown=1,  # all sessions have ended, and their processes with them
     )
     server = _Server(settings)
-    task = BackgroundTask.begin(server.serve(sockets=[listening]), "OpenAI endpoint", log)
+    task = background.BackgroundTask.begin(server.serve(sockets=[listening]), "OpenAI endpoint", log)
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task.settle()
+
+
+def raise_limit_of_files() -> None:
+    """Raise this process's soft limit of open files to OPEN_FILES, or as far as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Server(uvicorn.Server):

@@ -16,24 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.actor.environment import Episode
-from slipstream.actor.program.child import (
-    Program,
-    environment_of,
-    episode_folder,
-    in_own_threads,
-    kill_carriers,
-    running,
-)
+from slipstream.actor.program import child, endpoint, record
 from slipstream.actor.program.command import ProgramMissing, resolved
-from slipstream.actor.program.endpoint import KIB, MODEL
-from slipstream.actor.program.record import (
-    MOST_VARIABLE_BYTES,
-    answer_file,
-    answer_of,
-    prompt_json,
-    prompt_text,
-    read_file,
-)
 from slipstream.actor.program.sessions import Session, Sessions
 from slipstream.actor.seeds import stable_seed
 from slipstream.config.environments import ProgramEnvironment
@@ -89,11 +73,11 @@ class Programs:
         """See Environment. Errors: ProgramFailed."""
         async with self._place(episode):
             with self._sessions.open(episode) as session:
-                async with episode_folder() as folder:
+                async with child.episode_folder() as folder:
                     try:
                         await self._play(episode, session, folder)
                     finally:
-                        await kill_carriers(session.key)
+                        await child.kill_carriers(session.key)
                 if session.overridden:
                     names = ", ".join(sorted(session.overridden))
                     self._log.debug("parameters of an agent without effect", names=names)
@@ -114,10 +98,13 @@ class Programs:
         end = "killed"
         try:
             path = environment.get("PATH")
-            text = prompt_text(episode.prompt)
+            text = record.prompt_text(episode.prompt)
             command = resolved(self._config.command, prompt=text, run_folder=self._run_folder, path=path)
-            async with running(
-                command, folder=folder, environment=environment, output_bytes=self._config.file_kib * KIB
+            async with child.running(
+                command,
+                folder=folder,
+                environment=environment,
+                output_bytes=self._config.file_kib * endpoint.KIB,
             ) as program:
                 status = await _status(program, session)
                 if status is None:
@@ -132,7 +119,7 @@ class Programs:
         await self._settle(episode, session, program, folder, status)
 
     async def _settle(
-        self, episode: Episode, session: Session, program: Program, folder: Path, status: int
+        self, episode: Episode, session: Session, program: child.Program, folder: Path, status: int
     ) -> None:
         """Set answer and rewards of the episode."""
         if status:
@@ -146,9 +133,11 @@ class Programs:
                 f"output ends with: {_end(program.stderr.text) or 'nothing'}"
             )
         config = self._config
-        names = {*config.files, *answer_file(config.answer_from)}
-        files = await in_own_threads(partial(_read_all, folder, sorted(names), config.file_kib * KIB))
-        episode.answer = answer_of(
+        names = {*config.files, *record.answer_file(config.answer_from)}
+        files = await child.in_own_threads(
+            partial(_read_all, folder, sorted(names), config.file_kib * endpoint.KIB)
+        )
+        episode.answer = record.answer_of(
             config.answer_from,
             reply=session.last_reply,
             conversation=episode.text,
@@ -161,7 +150,7 @@ class Programs:
         )
 
     def _environment(self, episode: Episode, session: Session, folder: Path) -> dict[str, str]:
-        prompt = prompt_json(episode.prompt, self._config.fields)
+        prompt = record.prompt_json(episode.prompt, self._config.fields)
         file = folder / "prompt.json"
         file.write_text(prompt, encoding="utf-8")
         base = f"{self._url}/{session.number}/v1"
@@ -169,14 +158,14 @@ class Programs:
             "OPENAI_BASE_URL": base,
             "OPENAI_API_BASE": base,
             "OPENAI_API_KEY": session.key,
-            "OPENAI_MODEL": MODEL,
+            "OPENAI_MODEL": endpoint.MODEL,
             "SLIPSTREAM_PROMPT_FILE": str(file),
             "SLIPSTREAM_RUN_FOLDER": str(self._run_folder),
             "SLIPSTREAM_SEED": str(_seed(self._seed, episode.prompt.prompt_id)),
         }
-        if len(prompt.encode()) <= MOST_VARIABLE_BYTES:
+        if len(prompt.encode()) <= record.MOST_VARIABLE_BYTES:
             variables["SLIPSTREAM_PROMPT"] = prompt
-        return environment_of(
+        return child.environment_of(
             {**variables, **self._config.env},
             inherited=self._config.inherit_env,
             folder=folder,
@@ -191,7 +180,7 @@ class Programs:
             self._log.warning("program failed", status=_named(status), stderr=_end(errors))
 
 
-async def _status(program: Program, session: Session) -> int | None:
+async def _status(program: child.Program, session: Session) -> int | None:
     """Return the exit status of a program; None, without waiting for it, if sampling has failed."""
     ended = asyncio.ensure_future(program.wait())
     lost = asyncio.ensure_future(session.lost.wait())
@@ -204,7 +193,7 @@ async def _status(program: Program, session: Session) -> int | None:
 
 
 def _read_all(folder: Path, names: list[str], limit: int) -> Mapping[str, str | None]:
-    return {name: read_file(folder, name, limit) for name in names}
+    return {name: record.read_file(folder, name, limit) for name in names}
 
 
 def _named(status: int) -> str:

@@ -5,13 +5,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from slipstream.actor.chat.template import ChatTemplate
-from slipstream.actor.program.command import missing_program
+from slipstream.actor.program import command, environment
 from slipstream.actor.program.endpoint import Endpoint, serve
-from slipstream.actor.program.environment import Programs
 from slipstream.actor.program.sessions import Sessions
-from slipstream.config import ConfigError
-from slipstream.config.environments import ProgramEnvironment
-from slipstream.config.verifiers import VerifiersEnvironment
+from slipstream.config import ConfigError, environments, verifiers
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
@@ -19,7 +16,7 @@ from slipstream.tokens import Tokens
 
 @asynccontextmanager
 async def open_programs(
-    config: ProgramEnvironment,
+    config: environments.ProgramEnvironment,
     *,
     tokens: Tokens,
     temperature: float,
@@ -27,19 +24,21 @@ async def open_programs(
     run_folder: Path,
     metrics: Metrics,
     log: Log,
-) -> AsyncIterator[Programs]:
+) -> AsyncIterator[environment.Programs]:
     """Serve the endpoint until the context ends. Errors: ConfigError for a program that does not exist."""
-    problem = missing_program(config, run_folder)
+    problem = command.missing_program(config, run_folder)
     if problem is not None:
         raise ConfigError(str(problem), [problem])
     opened = open_endpoint(config, tokens=tokens, temperature=temperature, metrics=metrics, log=log)
     async with opened as (sessions, url):
-        yield Programs(config, sessions, url=url, seed=seed, run_folder=run_folder, metrics=metrics, log=log)
+        yield environment.Programs(
+            config, sessions, url=url, seed=seed, run_folder=run_folder, metrics=metrics, log=log
+        )
 
 
 @asynccontextmanager
 async def open_endpoint(
-    config: ProgramEnvironment | VerifiersEnvironment,
+    config: environments.ProgramEnvironment | verifiers.VerifiersEnvironment,
     *,
     tokens: Tokens,
     temperature: float,
@@ -56,6 +55,7 @@ async def open_endpoint(
         refuse=config.sampling == "refuse",
         request_kib=config.request_kib,
         metrics=metrics,
+        log=log,
     )
     async with serve(endpoint, log) as url:
         yield sessions, url

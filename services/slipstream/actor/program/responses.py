@@ -8,8 +8,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from slipstream.actor.chat.conversation import Reply
-from slipstream.actor.chat.template import Message
+from slipstream.actor.chat import conversation, template
 from slipstream.actor.program.requests import ChatRequest, TextRequest
 from slipstream.actor.program.text import TextReply
 from slipstream.records import Chunk, FinishReason, TopLogprobs, Turn
@@ -26,7 +25,9 @@ def models(model: str) -> dict[str, Any]:
     }
 
 
-def chat_completion(replies: Sequence[Reply], request: ChatRequest, spell: Spell) -> dict[str, Any]:
+def chat_completion(
+    replies: Sequence[conversation.Reply], request: ChatRequest, spell: Spell
+) -> dict[str, Any]:
     """Return the answer to a request of /chat/completions, with a choice for each reply."""
     return {
         **head("chatcmpl", "chat.completion", request.model),
@@ -72,14 +73,14 @@ def finish_of(turn: Turn) -> str:
     return "stop" if turn.finish_reason is FinishReason.STOP else "length"
 
 
-def usage_of(replies: Sequence[Reply] | Sequence[TextReply]) -> dict[str, int]:
+def usage_of(replies: Sequence[conversation.Reply] | Sequence[TextReply]) -> dict[str, int]:
     """Return the numbers of tokens; the prompt counts once."""
     prompt = replies[0].prompt_tokens
     sampled = sum(len(reply.turn.token_ids) for reply in replies)
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 
-def shown(message: Message) -> dict[str, Any]:
+def shown(message: template.Message) -> dict[str, Any]:
     """Return a message with the fields that it has. `reasoning_content` is not a field of OpenAI's API."""
     fields: dict[str, Any] = {"role": "assistant", "content": message.content}
     if message.reasoning is not None:

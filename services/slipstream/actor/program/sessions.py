@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 from slipstream.actor.chat.conversation import Conversations
 from slipstream.actor.chat.template import ChatTemplate
 from slipstream.actor.environment import Episode
-from slipstream.actor.program.exchange import Undelivered
-from slipstream.actor.program.refusal import Refusal
-from slipstream.actor.program.text import TextConversations, Tokenizer
+from slipstream.actor.program import exchange, refusal, text
 
 T = TypeVar("T")
 KEY_BYTES = 32
@@ -26,15 +24,15 @@ class Session:
     """
 
     def __init__(
-        self, episode: Episode, *, tokens: Tokenizer, template: ChatTemplate | None, most_requests: int
+        self, episode: Episode, *, tokens: text.Tokenizer, template: ChatTemplate | None, most_requests: int
     ) -> None:
         self.number = secrets.token_hex(8)
         """Names the session in the URL; no secret."""
         self.key = f"sk-{secrets.token_urlsafe(KEY_BYTES)}"
         self.episode = episode
-        self.texts = TextConversations(episode, tokens)
+        self.texts = text.TextConversations(episode, tokens)
         self.chats = None if template is None else Conversations(episode, template)
-        self.undelivered = Undelivered()
+        self.undelivered = exchange.Undelivered()
         self.last_reply = ""
         """The text of the newest answer."""
         self.last_refusal = ""
@@ -53,10 +51,10 @@ class Session:
         Errors: Refusal for too many requests at the same time, and when the episode ends; those of the work.
         """
         if self._closed:
-            raise Refusal(401, "the episode of this key has ended", code="invalid_api_key")
+            raise refusal.Refusal(401, "the episode of this key has ended", code="invalid_api_key")
         if len(self._work) >= self._most_requests:
             reason = f"{self._most_requests} requests of this episode are in work"
-            raise Refusal(429, f"{reason} (data.environment.most_requests)", code=RETRYABLE)
+            raise refusal.Refusal(429, f"{reason} (data.environment.most_requests)", code=RETRYABLE)
         task = asyncio.ensure_future(work())
         self._work.add(task)
         task.add_done_callback(self._ended)
@@ -65,7 +63,7 @@ class Session:
         finally:
             task.cancel()
         if task.cancelled():
-            raise Refusal(401, "the episode of this key has ended", code="invalid_api_key")
+            raise refusal.Refusal(401, "the episode of this key has ended", code="invalid_api_key")
         return task.result()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -83,7 +81,7 @@ class Session:
 class Sessions:
     """The sessions of the episodes that run now."""
 
-    def __init__(self, *, tokens: Tokenizer, template: ChatTemplate | None, most_requests: int) -> None:
+    def __init__(self, *, tokens: text.Tokenizer, template: ChatTemplate | None, most_requests: int) -> None:
         """`template`: None for a policy without a chat template, which serves /completions only."""
         self._tokens = tokens
         self._template = template
@@ -112,7 +110,7 @@ class Sessions:
             key.strip().encode(), expected.encode()
         )  # its time tells nothing of the key
         if scheme.lower() != "bearer" or not right or session is None:
-            raise Refusal(
+            raise refusal.Refusal(
                 401,
                 "this is no key of a running episode; use OPENAI_BASE_URL and OPENAI_API_KEY of the process",
                 code="invalid_api_key",

@@ -8,19 +8,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from slipstream.actor.chat.conversation import Reply
-from slipstream.actor.chat.messages import Message
-from slipstream.actor.chat.turn_reader import Piece
+from slipstream.actor.chat import conversation, messages, turn_reader
+from slipstream.actor.program import requests, responses
 from slipstream.actor.program.refusal import Refusal
-from slipstream.actor.program.requests import ChatRequest, TextRequest
-from slipstream.actor.program.responses import (
-    Spell,
-    chat_logprobs,
-    finish_of,
-    shown,
-    text_logprobs,
-    usage_of,
-)
 from slipstream.actor.program.text import TextReply
 from slipstream.records import Chunk, joined
 
@@ -32,7 +22,13 @@ class ChatStream:
     """The events of one choice of an answer to a request of /chat/completions."""
 
     def __init__(
-        self, request: ChatRequest, spell: Spell, settled: Callable[[str], Message], *, index: int, head: Head
+        self,
+        request: requests.ChatRequest,
+        spell: responses.Spell,
+        settled: Callable[[str], messages.Message],
+        *,
+        index: int,
+        head: Head,
     ) -> None:
         """`settled`: see ChatTemplate. `head`: fields of all events of the answer."""
         self._request = request
@@ -46,17 +42,17 @@ class ChatStream:
         self._chunks: list[Chunk] = []
         """Tokens since the last event."""
 
-    def add(self, piece: Piece) -> Iterator[bytes]:
+    def add(self, piece: turn_reader.Piece) -> Iterator[bytes]:
         """Yield the events of a piece."""
         self._chunks.append(piece.chunk)
         yield from self._begin()
         if delta := self._delta(self._settled(piece.text)):
             yield self._event(delta, logprobs=self._logprobs())
 
-    def end(self, reply: Reply) -> Iterator[bytes]:
+    def end(self, reply: conversation.Reply) -> Iterator[bytes]:
         """Yield the last events."""
         yield from self._begin()
-        calls = shown(reply.message).get("tool_calls", [])
+        calls = responses.shown(reply.message).get("tool_calls", [])
         if delta := self._delta(reply.message):
             yield self._event(delta, logprobs=self._logprobs())
         for index, call in enumerate(calls):
@@ -68,7 +64,7 @@ class ChatStream:
             self._began = True
             yield self._event({"role": "assistant", "content": ""})
 
-    def _delta(self, message: Message) -> dict[str, Any]:
+    def _delta(self, message: messages.Message) -> dict[str, Any]:
         """Return what of a message was not sent."""
         delta: dict[str, Any] = {}
         if message.reasoning is not None and not self._has_thoughts:
@@ -82,7 +78,7 @@ class ChatStream:
     def _logprobs(self) -> dict[str, Any] | None:
         """Return the logprobs of the tokens since the last event."""
         chunks, self._chunks = self._chunks, []
-        return chat_logprobs(joined(chunks), self._request, self._spell) if chunks else None
+        return responses.chat_logprobs(joined(chunks), self._request, self._spell) if chunks else None
 
     def _event(
         self, delta: dict[str, Any], *, finish_reason: str | None = None, logprobs: Any = None
@@ -94,7 +90,9 @@ class ChatStream:
 class TextStream:
     """The events of one choice of an answer to a request of /completions."""
 
-    def __init__(self, request: TextRequest, spell: Spell, *, index: int, head: Head) -> None:
+    def __init__(
+        self, request: requests.TextRequest, spell: responses.Spell, *, index: int, head: Head
+    ) -> None:
         self._request = request
         self._spell = spell
         self._index = index
@@ -104,7 +102,7 @@ class TextStream:
         """Characters of all tokens that were sent."""
         self._chunks: list[Chunk] = []
 
-    def add(self, piece: Piece) -> Iterator[bytes]:
+    def add(self, piece: turn_reader.Piece) -> Iterator[bytes]:
         """Yield the event of a piece."""
         self._chunks.append(piece.chunk)
         if len(piece.text) > self._sent:
@@ -112,11 +110,11 @@ class TextStream:
 
     def end(self, reply: TextReply) -> Iterator[bytes]:
         """Yield the last events."""
-        yield self._event(reply.text, finish_reason=finish_of(reply.turn))
+        yield self._event(reply.text, finish_reason=responses.finish_of(reply.turn))
 
     def _event(self, text: str, *, finish_reason: str | None = None) -> bytes:
         tokens, self._chunks = joined(self._chunks), []
-        logprobs = text_logprobs(tokens, self._request, self._spell, offset=self._spelled)
+        logprobs = responses.text_logprobs(tokens, self._request, self._spell, offset=self._spelled)
         if logprobs is not None:
             self._spelled += sum(map(len, logprobs["tokens"]))
         choice = {
@@ -131,11 +129,13 @@ class TextStream:
 
 
 def last_events(
-    replies: Sequence[Reply] | Sequence[TextReply], request: ChatRequest | TextRequest, head: Head
+    replies: Sequence[conversation.Reply] | Sequence[TextReply],
+    request: requests.ChatRequest | requests.TextRequest,
+    head: Head,
 ) -> Iterator[bytes]:
     """Yield what follows the last events of all choices."""
     if request.include_usage:
-        yield event({**head, "choices": [], "usage": usage_of(replies)})
+        yield event({**head, "choices": [], "usage": responses.usage_of(replies)})
     yield DONE
 
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from slipstream.actor import environment, transcript
 from slipstream.actor.chat.turn_reader import Piece, TurnReader
-from slipstream.actor.environment import Episode
-from slipstream.actor.transcript import Transcript
 from slipstream.records import FinishReason, Prompt, Turn
 
 
@@ -52,7 +51,7 @@ class TextReply:
 class _Known:
     """A conversation that a request may continue."""
 
-    segment: Transcript
+    segment: transcript.Transcript
     token_ids: tuple[int, ...]
     """Prompt, turns and observations."""
     text: str | None
@@ -74,7 +73,7 @@ class TextConversations:
     finds the conversation as the first one did.
     """
 
-    def __init__(self, episode: Episode, tokens: Tokenizer) -> None:
+    def __init__(self, episode: environment.Episode, tokens: Tokenizer) -> None:
         self._episode = episode
         self._tokens = tokens
         self._known: list[_Known] = []
@@ -117,7 +116,7 @@ class TextConversations:
 
     async def _begin(
         self, token_ids: tuple[int, ...], max_tokens: int | None, reader: TurnReader | None
-    ) -> tuple[Transcript, Turn]:
+    ) -> tuple[transcript.Transcript, Turn]:
         segment = self._episode.begin_segment(token_ids)
         try:
             return segment, await self._episode.sample_in(segment, max_tokens, reader)

@@ -17,16 +17,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from slipstream.actor.episode_run import Played, run_episode
-from slipstream.actor.own_environment import episode_bounds
+from slipstream.actor import episode_run, own_environment, sampler
 from slipstream.actor.program.open import open_programs
-from slipstream.actor.sampler import Watch
-from slipstream.config import ConfigError
-from slipstream.config.environments import ProgramEnvironment
-from slipstream.config.problem import Problem
+from slipstream.config import ConfigError, Problem, environments
 from slipstream.records import ChatMessage, Completion, FinishReason, Outcome, Prompt, Turn, VersionSpan
-from slipstream.telemetry.logs import Log
-from slipstream.telemetry.metrics import Metrics
+from slipstream.telemetry import logs, metrics
 from slipstream.tokens import Tokens, load_tokens
 
 KEY: Final = "data.environment.command"
@@ -40,30 +35,30 @@ MOST_TOKENS: Final = 100_000
 def main(section: str, model: str, prompt: str) -> int:
     """Print the problems of the program; return the exit status."""
     with contextlib.redirect_stdout(sys.stderr):
-        config = ProgramEnvironment.model_validate_json(section)
+        config = environments.ProgramEnvironment.model_validate_json(section)
         tokens = load_tokens(Path(model), max_new_tokens=1) if model else cast(Tokens, ByteTokens())
         problems = asyncio.run(trial(config, tokens, prompt_of(prompt)))
     print(json.dumps([asdict(problem) for problem in problems]))
     return 0
 
 
-async def trial(config: ProgramEnvironment, tokens: Tokens, prompt: Prompt) -> list[Problem]:
+async def trial(config: environments.ProgramEnvironment, tokens: Tokens, prompt: Prompt) -> list[Problem]:
     """Run the program once on a prompt; return what is wrong with it, or a note on what it did."""
     config = config.model_copy(update={"seconds": min(config.seconds, TRIAL_SECONDS)})
     answers = FixedAnswers(tokens)
-    bounds = replace(episode_bounds(config, max_new_tokens=MOST_TOKENS), context_tokens=None)
+    bounds = replace(own_environment.episode_bounds(config, max_new_tokens=MOST_TOKENS), context_tokens=None)
     opened = open_programs(
         config,
         tokens=tokens,
         temperature=1.0,
         seed=0,
         run_folder=Path.cwd(),
-        metrics=Metrics(),
-        log=Log(pod="trial", level="error"),
+        metrics=metrics.Metrics(),
+        log=logs.Log(pod="trial", level="error"),
     )
     try:
         async with opened as programs:
-            played = await run_episode(
+            played = await episode_run.run_episode(
                 programs, prompt, (1,), sample=answers.sample, tokens=tokens, bounds=bounds
             )
     except ConfigError as error:
@@ -78,7 +73,9 @@ class FixedAnswers:
         end = sorted(tokens.ends)[:1]
         self._token_ids = (*tokens.encode_text(ANSWER), *end)
 
-    async def sample(self, token_ids: tuple[int, ...], max_tokens: int, watch: Watch | None = None) -> Turn:
+    async def sample(
+        self, token_ids: tuple[int, ...], max_tokens: int, watch: sampler.Watch | None = None
+    ) -> Turn:
         """See Sample."""
         ids = self._token_ids[:max_tokens]
         turn = Turn(
@@ -124,7 +121,7 @@ def prompt_of(text: str) -> Prompt:
     )
 
 
-def _judged(played: Played, seconds: float) -> Iterator[Problem]:
+def _judged(played: episode_run.Played, seconds: float) -> Iterator[Problem]:
     """Yield the problem of an episode, or a note."""
     completion, turns = played.completion, played.turns
     values = {reward.name: reward.value for reward in completion.rewards}

@@ -10,9 +10,7 @@ from slipstream.actor.chat.template import Tool
 from slipstream.actor.chat.tools import OwnTool, SingleTool, Toolbox, ToolUnusable
 from slipstream.actor.own_environment import KEY, EnvironmentUnusable
 from slipstream.actor.tools.python_tool import ProgramRunner, ProgramTool
-from slipstream.config.environments import ChatToolsEnvironment, FunctionTool, PythonTool, ToolConfig
-from slipstream.config.mcp import McpTools
-from slipstream.config.problem import Problem
+from slipstream.config import environments, mcp, problem
 from slipstream.functions import FunctionMissing, load_function
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -33,7 +31,7 @@ Servers = Mapping[int, Toolbox]
 
 
 @asynccontextmanager
-async def open_servers(config: ChatToolsEnvironment, log: Log) -> AsyncIterator[Servers]:
+async def open_servers(config: environments.ChatToolsEnvironment, log: Log) -> AsyncIterator[Servers]:
     """Start the tool servers of an environment, and end them with the context.
 
     Errors: EnvironmentUnusable.
@@ -41,12 +39,12 @@ async def open_servers(config: ChatToolsEnvironment, log: Log) -> AsyncIterator[
     servers: dict[int, Toolbox] = {}
     async with AsyncExitStack() as stack:
         for position, each in enumerate(config.tools):
-            if isinstance(each, McpTools):
+            if isinstance(each, mcp.McpTools):
                 servers[position] = await _opened(stack, each, f"{KEY}.tools.{position}", log)
         yield servers
 
 
-async def _opened(stack: AsyncExitStack, config: McpTools, key: str, log: Log) -> Toolbox:
+async def _opened(stack: AsyncExitStack, config: mcp.McpTools, key: str, log: Log) -> Toolbox:
     if find_spec("mcp") is None:
         remedy = "pip install '.[mcp]' in a clone of Slipstream"
         raise unusable(f"{key}.kind", "is `mcp`, and the package mcp is not installed", remedy)
@@ -64,13 +62,15 @@ async def _opened(stack: AsyncExitStack, config: McpTools, key: str, log: Log) -
         raise unusable(key, error.reason, error.remedy) from error
 
 
-def make_tools(config: ChatToolsEnvironment, resources: ToolResources, servers: Servers) -> list[Toolbox]:
+def make_tools(
+    config: environments.ChatToolsEnvironment, resources: ToolResources, servers: Servers
+) -> list[Toolbox]:
     """Make the tools. Errors: EnvironmentUnusable."""
     toolboxes: list[Toolbox] = []
     names: set[str] = set()
     for position, each in enumerate(config.tools):
         key = f"{KEY}.tools.{position}.{_naming_key(each)}"
-        toolbox = servers[position] if isinstance(each, McpTools) else _make_tool(each, key, resources)
+        toolbox = servers[position] if isinstance(each, mcp.McpTools) else _make_tool(each, key, resources)
         for name in map(name_of, toolbox.schemas):
             if name in names:
                 reason = f"is the second tool with the name {name}"
@@ -86,18 +86,20 @@ def name_of(schema: Tool) -> str:
     return name
 
 
-def _naming_key(config: ToolConfig) -> str:
+def _naming_key(config: environments.ToolConfig) -> str:
     """Return the key that settles the name of a tool."""
-    if isinstance(config, McpTools):
+    if isinstance(config, mcp.McpTools):
         return "allow"
-    return "function" if isinstance(config, FunctionTool) else "name"
+    return "function" if isinstance(config, environments.FunctionTool) else "name"
 
 
-def _make_tool(config: FunctionTool | PythonTool, key: str, resources: ToolResources) -> Toolbox:
-    if isinstance(config, PythonTool):
+def _make_tool(
+    config: environments.FunctionTool | environments.PythonTool, key: str, resources: ToolResources
+) -> Toolbox:
+    if isinstance(config, environments.PythonTool):
         return SingleTool(ProgramTool(config, resources.programs, log=resources.log))
     try:
-        return SingleTool(OwnTool(load_function(config.function), seconds=config.seconds))
+        return SingleTool(OwnTool(load_function(config.function), seconds=config.seconds, log=resources.log))
     except FunctionMissing as error:
         remedy = error.remedy or "name a function as package.module:name"
         raise unusable(key, error.reason, remedy) from error
@@ -110,4 +112,4 @@ def _make_tool(config: FunctionTool | PythonTool, key: str, resources: ToolResou
 
 def unusable(key: str, reason: str, remedy: str) -> EnvironmentUnusable:
     """Return the error of a key."""
-    return EnvironmentUnusable(Problem(key=key, reason=" ".join(reason.split()), remedy=remedy))
+    return EnvironmentUnusable(problem.Problem(key=key, reason=" ".join(reason.split()), remedy=remedy))

@@ -18,8 +18,7 @@ from mcp.client import Transport
 from mcp_types import CONNECTION_CLOSED, CallToolResult, Tool
 
 from slipstream.actor.adapters.local_server import ServerFailed
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 
 RETRY_SECONDS = 2.0
 """Time after a failed start in which calls fail without a further one."""
@@ -56,12 +55,12 @@ class McpConnection:
     Invariant: at most one connection is open, and none after `close`.
     """
 
-    def __init__(self, server: Server, *, start_seconds: float, log: Log) -> None:
+    def __init__(self, server: Server, *, start_seconds: float, log: logs.Log) -> None:
         self._server = server
         self._start_seconds = start_seconds
         self._log = log
         self._opened: _Opened | None = None
-        self._holders: set[BackgroundTask[None]] = set()
+        self._holders: set[background.BackgroundTask[None]] = set()
         self._retry_at = 0.0
         self._failure = ""
 
@@ -112,7 +111,9 @@ class McpConnection:
             if time.monotonic() < self._retry_at:
                 raise ServerFailed(self._failure)
             self._opened = _Opened(asyncio.get_running_loop().create_future())
-            BackgroundTask.begin(self._hold(self._opened), "tool server", self._log).keep_in(self._holders)
+            background.BackgroundTask.begin(self._hold(self._opened), "tool server", self._log).keep_in(
+                self._holders
+            )
         return await asyncio.shield(self._opened.ready)
 
     def _drop(self, opened: _Opened | None) -> None:
@@ -120,7 +121,7 @@ class McpConnection:
             opened.end.set()
 
     async def _hold(self, opened: _Opened) -> None:
-        """Keep a connection open until its end."""
+        """Keep a connection open until `opened.end` is set."""
         try:
             async with AsyncExitStack() as stack:
                 client = Client(self._server.transport(opened.end), cache=None)

@@ -21,8 +21,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from slipstream.actor.adapters.local_server import ServerFailed, child_environment, executable
 from slipstream.actor.program.child import Output, output_pipe
-from slipstream.processes.lifetime.left_over import TOKEN_VARIABLE
-from slipstream.processes.lifetime.parent_death import with_parent_death
+from slipstream.processes.lifetime import left_over, parent_death
 
 MESSAGE_BYTES = 8 * 1024 * 1024
 """Longest message of a server. A server that writes a longer one is ended."""
@@ -88,10 +87,14 @@ class ServerProcess:
         program = executable(self._command[0])
         if program is None:
             raise ServerFailed(f"there is no program {self._command[0]}")
-        mark = {TOKEN_VARIABLE: os.environ[TOKEN_VARIABLE]} if TOKEN_VARIABLE in os.environ else {}
+        mark = (
+            {left_over.TOKEN_VARIABLE: os.environ[left_over.TOKEN_VARIABLE]}
+            if left_over.TOKEN_VARIABLE in os.environ
+            else {}
+        )
         try:
             return await asyncio.create_subprocess_exec(
-                *with_parent_death([program, *self._command[1:]]),
+                *parent_death.with_parent_death([program, *self._command[1:]]),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,

@@ -13,16 +13,13 @@ from mcp_types import INVALID_PARAMS, CallToolResult, EmbeddedResource, TextCont
 from mcp_types import Tool as Listed
 
 from slipstream.actor.adapters.local_server import ServerFailed
-from slipstream.actor.chat.messages import is_deep
-from slipstream.actor.chat.template import Tool
+from slipstream.actor.chat import messages, template
 from slipstream.actor.chat.tools import EpisodeTool, Outcome, ToolUnusable
 from slipstream.actor.environment import Episode
-from slipstream.actor.tools.mcp_connection import MOST_TOOLS, McpConnection, Server
-from slipstream.actor.tools.mcp_http import ServerAtUrl
-from slipstream.actor.tools.mcp_process import ServerProcess
+from slipstream.actor.internal_errors import is_internal
+from slipstream.actor.tools import mcp_connection, mcp_http, mcp_process
 from slipstream.config.mcp import McpTools
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 
 NO_OUTPUT = "(no output)"
 UNAVAILABLE = "[the tool could not be reached, and not by fault of the call; it may work again later]"
@@ -34,7 +31,12 @@ class McpToolbox:
     """The tools of one server; a Toolbox."""
 
     def __init__(
-        self, config: McpTools, schemas: Sequence[Tool], shared: McpConnection | None, *, log: Log
+        self,
+        config: McpTools,
+        schemas: Sequence[template.Tool],
+        shared: mcp_connection.McpConnection | None,
+        *,
+        log: logs.Log,
     ) -> None:
         """`shared`: the connection of all episodes; None: each episode gets a server of its own."""
         self.schemas = schemas
@@ -60,7 +62,7 @@ class McpToolbox:
             finally:
                 self._places.release()
 
-    def _tools(self, connection: McpConnection) -> dict[str, EpisodeTool]:
+    def _tools(self, connection: mcp_connection.McpConnection) -> dict[str, EpisodeTool]:
         names = (schema["function"]["name"] for schema in self.schemas)
         seconds = self._config.seconds
         return {name: McpTool(name, connection, seconds=seconds, log=self._log) for name in names}
@@ -72,12 +74,14 @@ class McpTool:
     Invariant: whatever the policy asks for and the server answers, the answer is a text.
     """
 
-    def __init__(self, name: str, connection: McpConnection, *, seconds: float, log: Log) -> None:
+    def __init__(
+        self, name: str, connection: mcp_connection.McpConnection, *, seconds: float, log: logs.Log
+    ) -> None:
         self._name = name
         self._connection = connection
         self._seconds = seconds
         self._log = log
-        self._checks: set[BackgroundTask[None]] = set()
+        self._checks: set[background.BackgroundTask[None]] = set()
 
     async def answer(self, arguments: Mapping[str, Any]) -> tuple[Outcome, str]:
         """Call the tool, and return its result as text, or why there is none."""
@@ -90,12 +94,14 @@ class McpTool:
             return "unavailable", UNAVAILABLE
         except TimeoutError:
             check = self._connection.answers(seconds=self._seconds)
-            BackgroundTask.begin(check, "check of a tool server", self._log).keep_in(self._checks)
+            background.BackgroundTask.begin(check, "check of a tool server", self._log).keep_in(self._checks)
             return "timeout", f"Error: the call took more than {self._seconds:g} s"
         except MCPError as error:
             refused = error.code == INVALID_PARAMS
             return "arguments" if refused else "failed", f"Error: {error.error.message}"
         except Exception as error:  # a server may answer anything
+            if is_internal(error):
+                raise
             reason = f"{type(error).__name__}: {error}"
             self._log.warning("a tool answered what is no result", tool=self._name, error=reason)
             return "failed", f"Error: the tool answered what is no result: {type(error).__name__}"
@@ -122,7 +128,7 @@ def _part(part: Any) -> str:
 
 def unsendable(arguments: Mapping[str, Any]) -> str:
     """Return why arguments cannot be sent as JSON; empty if they can be."""
-    if is_deep(arguments, MOST_DEPTH):
+    if messages.is_deep(arguments, MOST_DEPTH):
         return f"they are nested more than {MOST_DEPTH} levels deep"
     try:
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
@@ -133,7 +139,7 @@ def unsendable(arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-def schema_of(tool: Listed) -> Tool:
+def schema_of(tool: Listed) -> template.Tool:
     """Return a tool as chat templates take it. Errors: ToolUnusable for a schema that is none."""
     parameters = tool.input_schema
     try:
@@ -164,25 +170,26 @@ def allowed(tools: Sequence[Listed], allow: Sequence[str] | None) -> list[Listed
             f"name some of {', '.join(names)}",
         )
     kept = [tool for tool in tools if allow is None or tool.name in allow]
-    if len(kept) > MOST_TOOLS:
+    if len(kept) > mcp_connection.MOST_TOOLS:
         raise ToolUnusable(
-            f"the server has {len(kept)} tools, and the policy reads at most {MOST_TOOLS}", "set `allow`"
+            f"the server has {len(kept)} tools, and the policy reads at most {mcp_connection.MOST_TOOLS}",
+            "set `allow`",
         )
     return kept
 
 
-def connection_of(config: McpTools, *, log: Log) -> McpConnection:
+def connection_of(config: McpTools, *, log: logs.Log) -> mcp_connection.McpConnection:
     """Return a connection that is not open yet."""
-    server: Server
+    server: mcp_connection.Server
     if config.command is not None:
-        server = ServerProcess(config.command, env=config.env)
+        server = mcp_process.ServerProcess(config.command, env=config.env)
     else:
-        server = ServerAtUrl(config.url or "", seconds=max(config.seconds, config.start_seconds))
-    return McpConnection(server, start_seconds=config.start_seconds, log=log)
+        server = mcp_http.ServerAtUrl(config.url or "", seconds=max(config.seconds, config.start_seconds))
+    return mcp_connection.McpConnection(server, start_seconds=config.start_seconds, log=log)
 
 
 @asynccontextmanager
-async def open_toolbox(config: McpTools, *, log: Log) -> AsyncIterator[McpToolbox]:
+async def open_toolbox(config: McpTools, *, log: logs.Log) -> AsyncIterator[McpToolbox]:
     """Start or reach a server, and yield its tools; end it afterwards. Errors: ServerFailed, ToolUnusable."""
     connection = connection_of(config, log=log)
     try:

@@ -4,18 +4,22 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from slipstream.actor.chat.template import Tool
-from slipstream.actor.chat.tools import Outcome
+import grpc
+
+from slipstream.actor.chat import template, tools
+from slipstream.config import RunConfig
 from slipstream.config.environments import PythonTool
 from slipstream.records import Prompt
+from slipstream.rpc.channel import call_with_retries
 from slipstream.rpc.errors import Unreachable
 from slipstream.sandbox.notebook import MAX_CHARACTERS
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import verifier_pb2 as pb
+from slipstream.v1.verifier_pb2_grpc import VerifierStub
 
 NO_OUTPUT = "(no output)"
 UNAVAILABLE = "[the program could not be run, and not by its own fault; the tool may work again later]"
-OUTCOMES: Mapping[int, Outcome] = {pb.PROGRAM_END_FINISHED: "ok", pb.PROGRAM_END_LATE: "timeout"}
+OUTCOMES: Mapping[int, tools.Outcome] = {pb.PROGRAM_END_FINISHED: "ok", pb.PROGRAM_END_LATE: "timeout"}
 """End of a program → outcome of the call; of any other end it is `failed`."""
 REASONS: Mapping[int, str] = {
     pb.PROGRAM_END_EXITED: "the program ended its process",
@@ -23,6 +27,9 @@ REASONS: Mapping[int, str] = {
     pb.PROGRAM_END_DISK: "the program was ended: it wrote more files than it may",
     pb.PROGRAM_END_THREADS: "the program was ended: it started more threads than it may",
 }
+TRIES_SECONDS = 2
+"""Time for all tries of a call, as a multiple of the deadline of one: a try that is lost at its end is
+repeated."""
 
 
 class ProgramRunner(Protocol):
@@ -59,7 +66,7 @@ class ProgramTool:
 
     def __init__(self, config: PythonTool, runner: ProgramRunner, *, log: Log) -> None:
         self.name = config.name
-        self.schema: Tool = python_definition(config)
+        self.schema: template.Tool = python_definition(config)
         self._config = config
         self._runner = runner
         self._log = log
@@ -88,7 +95,7 @@ class Notebook:
         """A digest of the first output of each earlier program; None after a difference was reported."""
         self._one_at_a_time = asyncio.Lock()
 
-    async def answer(self, arguments: Mapping[str, Any]) -> tuple[Outcome, str]:
+    async def answer(self, arguments: Mapping[str, Any]) -> tuple[tools.Outcome, str]:
         """Run a program, and return its output, or why there is none.
 
         `arguments`: {"code": text of the program}. A program that an exception ended has failed. Errors:
@@ -150,3 +157,25 @@ class Notebook:
                 notes.append(f"program {position + 1} printed something else when it ran again for this call")
                 self._digests[position] = None
         return notes
+
+
+class ProgramClient:
+    """Repeats calls that a verifier did not answer: a program has no effect outside of its own process."""
+
+    def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
+        """The deadline of a try is the program's own and `verifier.timeout_seconds`, to wait for its turn."""
+        self._stub = VerifierStub(channel)
+        self._timeout = config.verifier.timeout_seconds
+
+    async def run(self, request: pb.RunProgramRequest) -> pb.RunProgramResponse:
+        """Return how the program ended.
+
+        Errors: Unreachable if no verifier answers in time; grpc.aio.AioRpcError for a status that no later
+        call will change.
+        """
+        timeout = self._timeout + request.seconds
+        return await call_with_retries(
+            "run a program",
+            lambda: self._stub.RunProgram(request, timeout=timeout),
+            give_up_after=TRIES_SECONDS * timeout,
+        )

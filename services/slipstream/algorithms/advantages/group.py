@@ -9,8 +9,7 @@ from torch import Tensor
 from slipstream.algorithms.advantages.centre import EQUAL_REWARDS, Centred
 from slipstream.algorithms.advantages.completions import Completions
 from slipstream.algorithms.segments import segment_sum
-from slipstream.algorithms.spec import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
-from slipstream.algorithms.spec.group_advantage import RLOO_EPSILON
+from slipstream.algorithms.spec import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo, group_advantage
 
 
 def grpo(spec: Grpo, completions: Completions) -> Tensor:
@@ -29,7 +28,7 @@ def rloo(spec: Rloo, completions: Completions) -> Tensor:
     centred = completions.centred()
     if spec.scale == "none":
         return centred.leave_one_out_N()
-    return centred.leave_one_out_N() / (centred.std_N(1) + RLOO_EPSILON)
+    return centred.leave_one_out_N() / (centred.std_N(1) + group_advantage.RLOO_EPSILON)
 
 
 def maxrl(spec: MaxRl, completions: Completions) -> Tensor:

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slipstream.algorithms import checks, resolve
 from slipstream.algorithms.advantages.batch import deviation, deviation_std
 from slipstream.algorithms.advantages.centre import EQUAL_REWARDS, centre
-from slipstream.algorithms.checks import require_integers, require_shape
-from slipstream.algorithms.resolve import resolve_advantage
 from slipstream.algorithms.segments import segment_discounted_sum, segment_range, segment_sum
 from slipstream.algorithms.spec import Advantage, Grpo, ReinforcePp, Rloo
 from slipstream.functions import load_function
@@ -40,8 +39,8 @@ class StepRewards:
     def __post_init__(self) -> None:
         size, sequences = self.values_K.shape[0], self.outcomes_B.shape[0]
         for name in ("ends_K", "completions_K"):
-            require_shape(name, getattr(self, name), (size,), "values_K")
-            require_integers(name, getattr(self, name))
+            checks.require_shape(name, getattr(self, name), (size,), "values_K")
+            checks.require_integers(name, getattr(self, name))
         change_K = self.completions_K.diff(prepend=self.completions_K.new_tensor([-1]))
         last = int(self.completions_K[-1]) if size else -1
         if not bool(((change_K == 0) | (change_K == 1)).all()) or last != sequences - 1:
@@ -121,14 +120,16 @@ def process_advantages(
     Raises ValueError for mismatched shapes, and for an estimator that no source defines by step; gae takes
     rewards by token.
     """
-    advantage = resolve_advantage(spec)
+    advantage = resolve.resolve_advantage(spec)
     problem = advantage.undefined_by_step
     if problem is not None:
         raise ValueError(f"{advantage.kind}: {problem.reason}; {problem.remedy}")
     if advantage.implementation_by_step is None:
         raise ValueError("gae: one advantage a token, from a critic's values; use slipstream.algorithms.gae")
-    require_shape("group_ids", group_ids, tuple(rewards.outcomes_B.shape), "the completions of rewards")
-    require_integers("group_ids", group_ids)
+    checks.require_shape(
+        "group_ids", group_ids, tuple(rewards.outcomes_B.shape), "the completions of rewards"
+    )
+    checks.require_integers("group_ids", group_ids)
     _, group_B = torch.unique(group_ids.cpu(), return_inverse=True)
     estimate: Callable[..., Tensor] = load_function(advantage.implementation_by_step)
     advantage_K = estimate(advantage, rewards, group_B)

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.microbatch import Microbatch
-from slipstream.algorithms.ratios import LOG_RATIO_LIMIT, bounded, keep
-from slipstream.algorithms.segments import segment_mean, segment_sum
+from slipstream.algorithms import microbatch, ratios, segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens(Microbatch):
+class Tokens(microbatch.Microbatch):
     """A microbatch as its loss reads it.
 
     All numbers are constants in float32 or wider, finite, and 0 outside the mask; gamma is 1 there. Choices
@@ -47,12 +45,12 @@ class Tokens(Microbatch):
     @property
     def z_T(self) -> Tensor:
         """z = l - a, clamped to +-20."""
-        return bounded(self.log_ratio_T)
+        return ratios.bounded(self.log_ratio_T)
 
     @property
     def ratio_has_gradient_T(self) -> Tensor:
         """Bool: z is inside the clamp, past which exp(z) no longer moves with l."""
-        return self.log_ratio_T.abs() <= LOG_RATIO_LIMIT
+        return self.log_ratio_T.abs() <= ratios.LOG_RATIO_LIMIT
 
     @property
     def log_ratio_ref_T(self) -> Tensor | None:
@@ -66,17 +64,17 @@ class Tokens(Microbatch):
 
     def keep(self, value_T: Tensor) -> Tensor:
         """Return value_T [T], or [T, K], with 0 where a token does not train."""
-        return self.layout.keep(value_T) if self.trains_whole_mask else keep(value_T, self.trained_T)
+        return self.layout.keep(value_T) if self.trains_whole_mask else ratios.keep(value_T, self.trained_T)
 
     def sequence_sum(self, value_T: Tensor) -> Tensor:
         """Sum of a value over the mask of each sequence, [B]."""
-        return segment_sum(value_T * self.mask_T, self.sequence_ids_T, self.layout.sequences)
+        return segments.segment_sum(value_T * self.mask_T, self.sequence_ids_T, self.layout.sequences)
 
     def sequence_mean(self, value_T: Tensor) -> Tensor:
         """Mean of a value over the mask of each sequence, [B]; 0 for an empty one."""
         value_T = value_T * self.mask_T
         count_B = self.lengths_B.to(value_T.dtype)
-        return segment_mean(value_T, self.sequence_ids_T, self.layout.sequences, count_B)
+        return segments.segment_mean(value_T, self.sequence_ids_T, self.layout.sequences, count_B)
 
     def of_token(self, value_B: Tensor) -> Tensor:
         """Give each token the value of its sequence, [T]."""

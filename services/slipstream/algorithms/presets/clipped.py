@@ -119,7 +119,7 @@ CLIPPED: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             source="GOPO: Policy Optimization using Ranked Rewards, arXiv:2602.03876",
             note="equal rewards get their average rank; the authors' code orders them by position. "
-            "Advantages are about 1.3 times as large as GRPO's.",
+            "In groups of 8 without ties the deviation of the advantages is 1.4 times that of GRPO's.",
         ),
         "clip_cov": Preset(
             advantage=spec.Grpo(),

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import Positive, Share
-from slipstream.algorithms.spec.kinds import AdvantageKind, Undefined
+from slipstream.algorithms.spec import checks, kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gae(AdvantageKind):
+class Gae(kinds.AdvantageKind):
     """A = d_t + gamma lam A_(t+1) for each token, d_t = r_t + gamma V_(t+1) - V_t with a critic's V.
 
     The reward of a completion arrives at its last sampled token; a KL in the reward is taken off each token.
@@ -20,15 +19,15 @@ class Gae(AdvantageKind):
     by_token: ClassVar[bool] = True
 
     kind: Literal["gae"] = "gae"
-    gamma: Share = 1.0
+    gamma: checks.Share = 1.0
     """Discount of a token; 1 is usual for language models (the paper has 0.99)."""
-    lam: Share = 1.0
+    lam: checks.Share = 1.0
     """Decay of the trace, in [0, 1]: with 1 returns are the rewards to go (the paper has 0.95)."""
     truncated: Literal["zero", "bootstrap"] = "zero"
     """Value after a completion that its budget cut off: 0 as after any other (slime, SkyRL), or V (AReaL)."""
     whiten: bool = True
     """Subtract the mean of all tokens of the batch, and divide by their standard deviation (ddof 1)."""
-    epsilon: Positive = 1e-6
+    epsilon: checks.Positive = 1e-6
     """Added to the standard deviation by which whitening divides, in units of reward."""
 
     @property
@@ -37,6 +36,6 @@ class Gae(AdvantageKind):
         return False
 
     @property
-    def undefined_by_step(self) -> Undefined | None:
+    def undefined_by_step(self) -> kinds.Undefined | None:
         """The reward of a step is that of its last token."""
         return None

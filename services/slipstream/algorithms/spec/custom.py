@@ -4,15 +4,14 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
-from slipstream.algorithms.spec.checks import Anchor, require_fields
+from slipstream.algorithms.spec import checks, kinds
 from slipstream.algorithms.spec.invalid import InvalidPart
-from slipstream.algorithms.spec.kinds import AdvantageKind, ObjectiveKind, Undefined
 
 FUNCTION_NAME: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CustomObjective(ObjectiveKind):
+class CustomObjective(kinds.ObjectiveKind):
     """J = -loss, with the loss of each token that a function of your own returns.
 
     It is called as function(tokens, **arguments). docs/algorithms.md describes the tensors of `tokens`, and
@@ -25,18 +24,18 @@ class CustomObjective(ObjectiveKind):
     kind: Literal["custom"] = "custom"
     function: str
     """Where the function is: `package.module:function`."""
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Further arguments of the function by name."""
 
     def __post_init__(self) -> None:
-        require_fields("custom", self)
+        checks.require_fields("custom", self)
         _require_function("objective.function", self.function)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CustomAdvantage(AdvantageKind):
+class CustomAdvantage(kinds.AdvantageKind):
     """A = what a function of your own returns for the completions of a batch.
 
     It is called as function(completions, **arguments). docs/algorithms.md describes the tensors of
@@ -52,7 +51,7 @@ class CustomAdvantage(AdvantageKind):
     """Further arguments of the function by name."""
 
     def __post_init__(self) -> None:
-        require_fields("custom", self)
+        checks.require_fields("custom", self)
         _require_function("advantage.function", self.function)
 
     @property
@@ -61,9 +60,9 @@ class CustomAdvantage(AdvantageKind):
         return False
 
     @property
-    def undefined_by_step(self) -> Undefined | None:
+    def undefined_by_step(self) -> kinds.Undefined | None:
         """The function returns one advantage for each completion."""
-        return Undefined(
+        return kinds.Undefined(
             reason="a function of your own returns one advantage for each completion",
             remedy="use grpo, rloo, reinforce_pp (group_mean: false) or gae",
         )

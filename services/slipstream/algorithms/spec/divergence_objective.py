@@ -8,9 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from slipstream.algorithms.spec.checks import AboveOne, Anchor, Count, Fraction, Positive, require_fields
+from slipstream.algorithms.spec import checks, kinds
 from slipstream.algorithms.spec.invalid import InvalidPart
-from slipstream.algorithms.spec.kinds import ObjectiveKind
 
 Divergence = Literal["binary_tv", "binary_kl", "topk_tv", "topk_kl"]
 TOP_K: Final = 20
@@ -18,7 +17,7 @@ TOP_K: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dppo(ObjectiveKind):
+class Dppo(kinds.ObjectiveKind):
     """J = sg(min(r, cap)) M A l, where M drops the tokens that move on from a D above its limit.
 
     M = 0 iff A > 0, r > 1, D > limit_high, or A < 0, r < 1, D > limit_low; g = M min(r, cap) A. D is
@@ -30,7 +29,7 @@ class Dppo(ObjectiveKind):
     """
 
     implementation: ClassVar[str] = "slipstream.algorithms.objectives.divergence:dppo"
-    anchor: ClassVar[Anchor] = "rollout"
+    anchor: ClassVar[checks.Anchor] = "rollout"
     clip_fraction_limit: ClassVar[float] = 0.3
     instead_of_a_band: ClassVar[str] = (
         "dppo bounds a divergence, by limit_low and limit_high, and the ratio by cap"
@@ -39,17 +38,17 @@ class Dppo(ObjectiveKind):
     kind: Literal["dppo"] = "dppo"
     divergence: Divergence = "binary_tv"
     """How the distance of mu and pi is measured."""
-    limit_low: Positive | None = None
+    limit_low: checks.Positive | None = None
     """Largest D where the token became less likely; null: 0.2 for total variation, 0.05 for KL."""
-    limit_high: Positive | None = None
+    limit_high: checks.Positive | None = None
     """Largest D where the token became more likely; null: 0.2 for total variation, 0.05 for KL."""
-    top_k: Count | None = None
+    top_k: checks.Count | None = None
     """K of a topk divergence: tokens whose logprobs a run asks of the engine at each position; null: 20."""
-    cap: AboveOne | None = 5.0
+    cap: checks.AboveOne | None = 5.0
     """Largest ratio in the weight; null: no cap (the paper's stability study)."""
 
     def __post_init__(self) -> None:
-        require_fields("dppo", self)
+        checks.require_fields("dppo", self)
         if self.top_k is not None and not self.needs_top_k:
             raise InvalidPart(
                 "dppo.top_k",
@@ -88,7 +87,7 @@ class Dppo(ObjectiveKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ipo(ObjectiveKind):
+class Ipo(kinds.ObjectiveKind):
     """J = sg(r M) A l, with M = 1 where |p - q| <= limit, whatever the sign of A.
 
     g = M r A. Default: a total variation of at most 0.1 at the token's position. The preset ipo adds the
@@ -97,9 +96,9 @@ class Ipo(ObjectiveKind):
     """
 
     implementation: ClassVar[str] = "slipstream.algorithms.objectives.divergence:ipo"
-    anchor: ClassVar[Anchor] = "rollout"
+    anchor: ClassVar[checks.Anchor] = "rollout"
     instead_of_a_band: ClassVar[str] = "ipo bounds a divergence, by limit"
 
     kind: Literal["ipo"] = "ipo"
-    limit: Fraction = 0.1
+    limit: checks.Fraction = 0.1
     """Largest |p - q|."""

@@ -1,7 +1,8 @@
 """Specifications of advantages with the statistics of a group.
 
 R is the reward of one completion, G the number of scored completions of its prompt (its group). Each of these
-compares within the group, so every group needs two members or more, and equal rewards give exactly 0.
+compares within the group, so every group needs two members or more. Equal rewards give exactly 0, except with
+the ordinal ties of gopo.
 """
 
 from dataclasses import dataclass

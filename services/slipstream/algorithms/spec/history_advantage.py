@@ -8,13 +8,12 @@ the first mean observed, never at 0.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import OpenShare, Positive, Share, require_fields
+from slipstream.algorithms.spec import checks, kinds
 from slipstream.algorithms.spec.invalid import InvalidPart
-from slipstream.algorithms.spec.kinds import AdvantageKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ema(AdvantageKind):
+class Ema(kinds.AdvantageKind):
     """A = R - b, where a run keeps b by task, or by source in a mixture. A group of one completion is enough.
 
     See Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning (1992) for
@@ -24,7 +23,7 @@ class Ema(AdvantageKind):
     implementation: ClassVar[str] = "slipstream.algorithms.advantages.history:ema"
 
     kind: Literal["ema"] = "ema"
-    decay: OpenShare = 0.95
+    decay: checks.OpenShare = 0.95
     """What is left of the old average after a batch."""
 
     @property
@@ -34,7 +33,7 @@ class Ema(AdvantageKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixed(AdvantageKind):
+class Mixed(kinds.AdvantageKind):
     """A = R - (lam × mean of the other completions of the group + (1 - lam) b), b by task or source.
 
     With prior set, lam = (G - 1) / (G - 1 + prior): small groups lean on the average. Without it and with
@@ -44,15 +43,15 @@ class Mixed(AdvantageKind):
     implementation: ClassVar[str] = "slipstream.algorithms.advantages.history:mixed"
 
     kind: Literal["mixed"] = "mixed"
-    decay: OpenShare = 0.95
+    decay: checks.OpenShare = 0.95
     """What is left of the old average after a batch."""
-    lam: Share = 1.0
+    lam: checks.Share = 1.0
     """Share of the group's own baseline; with prior it is not given."""
-    prior: Positive | None = None
+    prior: checks.Positive | None = None
     """Completions that the average counts for; null: a constant lam."""
 
     def __post_init__(self) -> None:
-        require_fields("mixed", self)
+        checks.require_fields("mixed", self)
         if self.prior is not None and self.lam != 1:
             raise InvalidPart(
                 "mixed.lam",

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
+from slipstream.algorithms.spec import covariance, divergence_objective, sequence_objective, token_objective
 from slipstream.algorithms.spec.checks import STRICT, Count, Fraction, require_fields, require_integer
 from slipstream.algorithms.spec.correction import Correction, M2po
-from slipstream.algorithms.spec.covariance import ClipCov, KlCov
 from slipstream.algorithms.spec.distillation import Distillation
-from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.objective import Objective
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
-from slipstream.algorithms.spec.sequence_objective import Gspo
-from slipstream.algorithms.spec.token_objective import Pg
 
 AggregationName = Literal[
     "token_mean",
@@ -102,9 +99,9 @@ class LossSpec:
     """Entropy bonus."""
     top_entropy: TopEntropy | None = None
     """Train on the tokens of highest entropy only."""
-    clip_cov: ClipCov | None = None
+    clip_cov: covariance.ClipCov | None = None
     """Leave some tokens of large covariance out."""
-    kl_cov: KlCov | None = None
+    kl_cov: covariance.KlCov | None = None
     """Hold the tokens of largest covariance near the anchor."""
     distillation: Distillation | None = None
     """Learn from a teacher."""
@@ -126,14 +123,16 @@ class LossSpec:
                     "teacher's advantage is known",
                     remedy=NOT_AN_ADVANTAGE,
                 )
-        if self.aggregation.kind == "seq_len_weighted" and not isinstance(self.objective, Gspo):
+        if self.aggregation.kind == "seq_len_weighted" and not isinstance(
+            self.objective, sequence_objective.Gspo
+        ):
             raise InvalidPart(
                 "aggregation",
                 f"got seq_len_weighted with the objective {self.objective.kind}, it belongs to "
                 "the sequence ratio of gspo",
                 remedy="use seq_mean_token_sum",
             )
-        if self.kl_cov is not None and isinstance(self.objective, Pg):
+        if self.kl_cov is not None and isinstance(self.objective, token_objective.Pg):
             raise InvalidPart(
                 "kl_cov",
                 "got it with the objective pg, which has no anchor to hold tokens near",
@@ -142,7 +141,7 @@ class LossSpec:
         if self.max_staleness is None:
             return
         require_integer("max_staleness", self.max_staleness, at_least=0)
-        uncorrected = isinstance(self.objective, Pg) and not self.objective.allow_uncorrected
+        uncorrected = isinstance(self.objective, token_objective.Pg) and not self.objective.allow_uncorrected
         if uncorrected and self.max_staleness > 0:
             raise InvalidPart(
                 "max_staleness",
@@ -177,14 +176,14 @@ class LossSpec:
 
 def _why_not_corrected(objective: Objective) -> tuple[str, str]:
     """Return why an objective without the anchor batch takes no weight by prox / mu, and the remedy."""
-    if isinstance(objective, Pg):
+    if isinstance(objective, token_objective.Pg):
         return (
             ": pg has no ratio, so the step from the learner's policy at the start of the batch to the "
             "current one would stay uncorrected",
             "use ppo_clip or cispo with anchor batch",
         )
     twice = "already covers the staleness: it would be counted twice"
-    if isinstance(objective, Dppo | Ipo):
+    if isinstance(objective, divergence_objective.Dppo | divergence_objective.Ipo):
         return f", whose ratio is always to the rollout policy and {twice}", "leave the correction out"
     return (
         f" and anchor rollout, whose own ratio {twice}",

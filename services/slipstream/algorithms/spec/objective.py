@@ -3,29 +3,31 @@
 from collections.abc import Mapping
 from typing import Final
 
-from slipstream.algorithms.spec.custom import CustomObjective
-from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
-from slipstream.algorithms.spec.kinds import built_in
-from slipstream.algorithms.spec.sequence_objective import Gmpo, Gspo, GspoToken, Rspo, Vespo
-from slipstream.algorithms.spec.token_objective import Cispo, Is, Pg, PpoClip, RolloutIs, Sapo, Topr
-
-Objective = (
-    Pg
-    | Is
-    | PpoClip
-    | Cispo
-    | RolloutIs
-    | Sapo
-    | Topr
-    | Gspo
-    | GspoToken
-    | Gmpo
-    | Rspo
-    | Vespo
-    | Dppo
-    | Ipo
-    | CustomObjective
+from slipstream.algorithms.spec import (
+    custom,
+    divergence_objective,
+    kinds,
+    sequence_objective,
+    token_objective,
 )
 
-OBJECTIVES: Final[Mapping[str, type[Objective]]] = built_in(Objective)
+Objective = (
+    token_objective.Pg
+    | token_objective.Is
+    | token_objective.PpoClip
+    | token_objective.Cispo
+    | token_objective.RolloutIs
+    | token_objective.Sapo
+    | token_objective.Topr
+    | sequence_objective.Gspo
+    | sequence_objective.GspoToken
+    | sequence_objective.Gmpo
+    | sequence_objective.Rspo
+    | sequence_objective.Vespo
+    | divergence_objective.Dppo
+    | divergence_objective.Ipo
+    | custom.CustomObjective
+)
+
+OBJECTIVES: Final[Mapping[str, type[Objective]]] = kinds.built_in(Objective)
 """The objectives of this package by kind; `custom` is a function of the user's."""

@@ -7,14 +7,7 @@ loss and is never multiplied by a correction.
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    Cap,
-    NotNegative,
-    Positive,
-    require_fields,
-    require_positive,
-)
+from slipstream.algorithms.spec import checks
 from slipstream.algorithms.spec.invalid import InvalidPart
 
 KL_CAP: Final = 5.0
@@ -32,19 +25,19 @@ class Kl:
     See Approximating KL Divergence (Schulman, 2020), and for k3_unbiased DeepSeek-V3.2, arXiv:2512.02556.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    coefficient: Positive
+    coefficient: checks.Positive
     """Factor of the term: 0.04 in GRPO, 0.001 in R1."""
     estimator: Literal["k1", "k2", "k3", "k3_unbiased"] | None = None
     """The estimate of the divergence; null: k3_unbiased in the loss, k1 in the reward."""
     placement: Literal["loss", "reward"] = "loss"
     """loss: a term with gradient. reward: the sum of k1 over a completion is taken off its reward."""
-    cap: Cap | None = None
+    cap: checks.Cap | None = None
     """Largest ratio in k3_unbiased; null: 5. No other estimator has a ratio."""
 
     def __post_init__(self) -> None:
-        require_fields("kl", self)
+        checks.require_fields("kl", self)
         if self.placement == "loss" and self.estimator == "k1":
             raise InvalidPart(
                 "kl.estimator",
@@ -89,15 +82,15 @@ class DriftPenalty:
     See Kimi K2.5, arXiv:2602.02276; prime-rl takes 1e-3. By sequence: Kimi k1.5, arXiv:2501.12599.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    coefficient: Positive = 1e-3
+    coefficient: checks.Positive = 1e-3
     """Factor of the penalty in the loss."""
     level: Literal["token", "sequence"] = "token"
     """The unit whose log ratio is squared."""
 
     def __post_init__(self) -> None:
-        require_fields("drift_penalty", self)
+        checks.require_fields("drift_penalty", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,21 +102,21 @@ class Entropy:
     See Skywork Open Reasoner 1 Technical Report, arXiv:2505.22312, for the adaptive form.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    coefficient: NotNegative
+    coefficient: checks.NotNegative
     """Factor of the bonus; with a target, the initial one, which may be 0."""
-    target: Positive | None = None
+    target: checks.Positive | None = None
     """Mean entropy to hold, in nats per token; null: a constant coefficient."""
-    step: Positive = 0.005
+    step: checks.Positive = 0.005
     """Change of an adaptive coefficient after each step."""
-    largest: Positive = 0.1
+    largest: checks.Positive = 0.1
     """Largest adaptive coefficient; without it, a target that cannot be reached would raise it for ever."""
 
     def __post_init__(self) -> None:
-        require_fields("entropy", self)
+        checks.require_fields("entropy", self)
         if self.target is None:
-            require_positive("entropy.coefficient", self.coefficient)
+            checks.require_positive("entropy.coefficient", self.coefficient)
         if self.target is not None and self.coefficient > self.largest:
             raise InvalidPart(
                 "entropy.largest",

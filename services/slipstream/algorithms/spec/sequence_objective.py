@@ -14,20 +14,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import (
-    AboveOne,
-    Anchor,
-    Fraction,
-    Positive,
-    require_dual_clip,
-    require_fields,
-)
+from slipstream.algorithms.spec import checks, kinds
 from slipstream.algorithms.spec.invalid import InvalidPart
-from slipstream.algorithms.spec.kinds import ObjectiveKind, band_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gspo(ObjectiveKind):
+class Gspo(kinds.ObjectiveKind):
     """J = min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), with s = exp(mean over the sequence of z).
 
     g = s A, but 0 where A > 0 and s is above the band, or A < 0 and s is below it.
@@ -43,27 +35,27 @@ class Gspo(ObjectiveKind):
     clip_fraction_limit: ClassVar[float] = 0.4
 
     kind: Literal["gspo"] = "gspo"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    clip_low: Fraction | None = 3e-4
+    clip_low: checks.Fraction | None = 3e-4
     """Distance from 1 down to the band's lower end; null: no lower end."""
-    clip_high: Positive | None = 4e-4
+    clip_high: checks.Positive | None = 4e-4
     """Distance from 1 up to the band's upper end; null: no upper end."""
-    dual_clip: AboveOne | None = None
+    dual_clip: checks.AboveOne | None = None
     """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
     def __post_init__(self) -> None:
-        require_fields("gspo", self)
-        require_dual_clip("gspo", self.dual_clip, self.clip_high)
+        checks.require_fields("gspo", self)
+        checks.require_dual_clip("gspo", self.dual_clip, self.clip_high)
 
     @property
     def band(self) -> tuple[float, float]:
         """Lower and upper end of the ratio band."""
-        return band_at(self.clip_low, self.clip_high)
+        return kinds.band_at(self.clip_low, self.clip_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GspoToken(ObjectiveKind):
+class GspoToken(kinds.ObjectiveKind):
     """J = min(s_t A_t, clip(s_t) A_t), with s_t = sg(s) pi_t / sg(pi_t): GSPO with an advantage per token.
 
     g = s A_t, but 0 where A_t > 0 and s is above the band, or A_t < 0 and s is below it.
@@ -76,27 +68,27 @@ class GspoToken(ObjectiveKind):
     clip_fraction_limit: ClassVar[float] = 0.4
 
     kind: Literal["gspo_token"] = "gspo_token"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    clip_low: Fraction | None = 3e-4
+    clip_low: checks.Fraction | None = 3e-4
     """Distance from 1 down to the band's lower end; null: no lower end."""
-    clip_high: Positive | None = 4e-4
+    clip_high: checks.Positive | None = 4e-4
     """Distance from 1 up to the band's upper end; null: no upper end."""
-    dual_clip: AboveOne | None = None
+    dual_clip: checks.AboveOne | None = None
     """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
     def __post_init__(self) -> None:
-        require_fields("gspo_token", self)
-        require_dual_clip("gspo_token", self.dual_clip, self.clip_high)
+        checks.require_fields("gspo_token", self)
+        checks.require_dual_clip("gspo_token", self.dual_clip, self.clip_high)
 
     @property
     def band(self) -> tuple[float, float]:
         """Lower and upper end of the ratio band."""
-        return band_at(self.clip_low, self.clip_high)
+        return kinds.band_at(self.clip_low, self.clip_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gmpo(ObjectiveKind):
+class Gmpo(kinds.ObjectiveKind):
     """J = S A, with S = exp(mean of z'), z' = min(z, log_clip) where A > 0 and max(z, -log_clip) elsewhere.
 
     g = S A, but 0 for a token whose z was cut; it still counts inside S.
@@ -113,9 +105,9 @@ class Gmpo(ObjectiveKind):
     instead_of_a_band: ClassVar[str] = "gmpo bounds the logarithm of the ratio, by log_clip"
 
     kind: Literal["gmpo"] = "gmpo"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    log_clip: Positive | None = 0.4
+    log_clip: checks.Positive | None = 0.4
     """Bound on z, in nats (log space); null: no bound."""
 
     @property
@@ -126,7 +118,7 @@ class Gmpo(ObjectiveKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rspo(ObjectiveKind):
+class Rspo(kinds.ObjectiveKind):
     """GMPO for mixtures of experts, with ratios scaled down by gamma where the routers moved.
 
     gamma = max(gamma_min, exp(-mean |log router_new - log router_old|)), a constant. Placement "before":
@@ -147,9 +139,9 @@ class Rspo(ObjectiveKind):
     kind: Literal["rspo"] = "rspo"
     anchor: Literal["batch"] = "batch"
     """Always the learner's own logprobs: only its forward pass records the routers."""
-    log_clip: Positive | None = 0.4
+    log_clip: checks.Positive | None = 0.4
     """Bound on z, in nats (log space); null: no bound."""
-    gamma_min: Fraction = 0.7
+    gamma_min: checks.Fraction = 0.7
     """Least router-shift weight."""
     placement: Literal["before", "after", "literal_b"] = "before"
     """Whether gamma scales the ratio before or after the clip; `literal_b`: after, as gamma^sign(A)."""
@@ -161,7 +153,7 @@ class Rspo(ObjectiveKind):
                 f"got {self.anchor!r}, needs 'batch': router logprobs of the old policy come "
                 "from the learner's own forward pass",
             )
-        require_fields("rspo", self)
+        checks.require_fields("rspo", self)
 
     @property
     def band(self) -> tuple[float, float]:
@@ -171,7 +163,7 @@ class Rspo(ObjectiveKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vespo(ObjectiveKind):
+class Vespo(kinds.ObjectiveKind):
     """J = sg(phi) A l, with phi = W^k exp(lambda (1 - W)) and W = exp(sum over the sequence of z).
 
     g = phi A, the same for every token of the sequence. W is a product, not a mean: it grows with length.
@@ -185,13 +177,13 @@ class Vespo(ObjectiveKind):
     instead_of_a_band: ClassVar[str] = "vespo has a kernel, set by k_pos, lambda_pos, k_neg and lambda_neg"
 
     kind: Literal["vespo"] = "vespo"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    k_pos: Positive = 2.0
+    k_pos: checks.Positive = 2.0
     """Power of W where A >= 0."""
-    lambda_pos: Positive = 3.0
+    lambda_pos: checks.Positive = 3.0
     """Decay of W where A >= 0."""
-    k_neg: Positive = 3.0
+    k_neg: checks.Positive = 3.0
     """Power of W where A < 0."""
-    lambda_neg: Positive = 2.0
+    lambda_neg: checks.Positive = 2.0
     """Decay of W where A < 0."""

@@ -7,21 +7,10 @@ correct where it is above `correct_above`.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    Count,
-    Fraction,
-    NotNegative,
-    OpenShare,
-    Positive,
-    Range,
-    Share,
-    require_fields,
-    require_integer,
-)
+from slipstream.algorithms.spec import checks
 from slipstream.algorithms.spec.invalid import InvalidPart
 
-GroupSize = Annotated[int, Range(at_least=2)]
+GroupSize = Annotated[int, checks.Range(at_least=2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +22,16 @@ class DynamicSampling:
     See DAPO: An Open-Source LLM Reinforcement Learning System at Scale, arXiv:2503.14476.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    tolerance: NotNegative = 1e-6
+    tolerance: checks.NotNegative = 1e-6
     """Largest range of task rewards in a group that counts as no variance, in units of reward."""
-    max_refills: Count = 10
+    max_refills: checks.Count = 10
     """Most filtered groups of one policy version, as a multiple of learner.groups_per_step. Past it groups
     without variance are kept, and the run goes on; a group's baseline gives them advantages of 0."""
 
     def __post_init__(self) -> None:
-        require_fields("dynamic_sampling", self)
+        checks.require_fields("dynamic_sampling", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +41,13 @@ class OverlongFilter:
     See DAPO, arXiv:2503.14476, section 3.4.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
     statistics: Literal["keep", "drop"] = "keep"
     """Whether the reward of such a completion counts in the mean and deviation of its group (TRL: keep)."""
 
     def __post_init__(self) -> None:
-        require_fields("overlong_filter", self)
+        checks.require_fields("overlong_filter", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,36 +58,36 @@ class SoftOverlong:
     See DAPO, arXiv:2503.14476, equation 13: safe_len = L_max - L_cache, 16384 of 20480 there.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    safe_len: Annotated[int, Range(at_least=0)] | None = None
+    safe_len: Annotated[int, checks.Range(at_least=0)] | None = None
     """Longest completion without a penalty, in tokens; null: 0.8 of max_len."""
-    max_len: Count | None = None
+    max_len: checks.Count | None = None
     """Length at which the penalty is full, in tokens; null: rollout.max_new_tokens."""
-    factor: Positive = 1.0
+    factor: checks.Positive = 1.0
     """The full penalty, in units of reward."""
     floor: bool = True
     """Whether longer completions keep the penalty -factor; else it grows on."""
 
     def __post_init__(self) -> None:
-        require_fields("soft_overlong", self)
+        checks.require_fields("soft_overlong", self)
         if self.max_len is not None:
-            require_integer("soft_overlong.max_len", self.max_len, at_least=(self.safe_len or 0) + 1)
+            checks.require_integer("soft_overlong.max_len", self.max_len, at_least=(self.safe_len or 0) + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difficulty:
     """How the pass rate of a prompt is remembered: a decayed count of correct and of all completions."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    decay: Share = 0.9
+    decay: checks.Share = 0.9
     """What is left of the old counts when a group is inserted, as a factor."""
     correct_above: float = 0.5
     """Task reward above which a completion is correct."""
 
     def __post_init__(self) -> None:
-        require_fields("difficulty", self)
+        checks.require_fields("difficulty", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +97,19 @@ class Goldilocks:
     An excluded prompt is leased again every reprobe_steps versions, and at any time with probability epsilon.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    low: Share = 0.2
+    low: checks.Share = 0.2
     """Least pass rate of a prompt that is leased."""
-    high: Share = 0.8
+    high: checks.Share = 0.8
     """Largest pass rate of a prompt that is leased."""
-    reprobe_steps: Count = 500
+    reprobe_steps: checks.Count = 500
     """Policy versions after which an excluded prompt is leased again."""
-    epsilon: Share = 0.02
+    epsilon: checks.Share = 0.02
     """Probability that an excluded prompt is leased all the same."""
 
     def __post_init__(self) -> None:
-        require_fields("goldilocks", self)
+        checks.require_fields("goldilocks", self)
         if self.low >= self.high:
             raise InvalidPart("goldilocks.high", f"got {self.high!r}, needs more than low, {self.low!r}")
 
@@ -133,11 +122,11 @@ class Buckets:
     yet is always leased.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    thresholds: tuple[OpenShare, ...] = (0.25, 0.75)
+    thresholds: tuple[checks.OpenShare, ...] = (0.25, 0.75)
     """Pass rates between the buckets, rising."""
-    weights: tuple[NotNegative, ...] = (1.0, 1.0, 0.5)
+    weights: tuple[checks.NotNegative, ...] = (1.0, 1.0, 0.5)
     """Relative probability that a prompt of each bucket is leased when its turn comes."""
 
     def __post_init__(self) -> None:
@@ -166,45 +155,43 @@ class AdaptiveGroup:
     the aggregation prompt_mean, or each prompt weighs as much as its group is large.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
-    confidence: OpenShare = 0.95
+    confidence: checks.OpenShare = 0.95
     """Probability of a mixed group."""
     smallest: GroupSize = 2
     """Least completions of a prompt."""
     largest: GroupSize = 32
     """Most completions of a prompt."""
-    margin: Annotated[float, Range(above=0, at_most=0.5)] = 0.03
+    margin: Annotated[float, checks.Range(above=0, at_most=0.5)] = 0.03
     """Pass rates are taken to be at least this far from 0 and 1."""
 
     def __post_init__(self) -> None:
-        require_fields("adaptive_group", self)
-        require_integer("adaptive_group.largest", self.largest, at_least=self.smallest)
+        checks.require_fields("adaptive_group", self)
+        checks.require_integer("adaptive_group.largest", self.largest, at_least=self.smallest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollapseAlarm:
-    """Alarm when token entropy, distinct-n and the reward's spread all fell below share of their level.
+    """Alarm when the means of token entropy, distinct-2 and reward deviation over the last `window` steps are
+    all below `share` of their means over the first `window` steps."""
 
-    The level of each is its mean over the first window steps; the mean of the last window is compared.
-    """
+    __pydantic_config__ = checks.STRICT
 
-    __pydantic_config__ = STRICT
-
-    window: Count = 20
-    """Steps of a mean: of the level, and of the one that is compared."""
-    share: Fraction = 0.5
-    """What counts as fallen: a mean below this share of the level."""
+    window: checks.Count = 20
+    """Steps of a mean, at the start of the run and at its present end."""
+    share: checks.Fraction = 0.5
+    """Share of the mean over the first steps below which the mean over the last steps counts as fallen."""
 
     def __post_init__(self) -> None:
-        require_fields("collapse_alarm", self)
+        checks.require_fields("collapse_alarm", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaping:
     """Filters, penalties and curriculum of a run; null is off."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = checks.STRICT
 
     dynamic_sampling: DynamicSampling | None = None
     """Replace groups without variance of rewards."""
@@ -226,7 +213,7 @@ class Shaping:
     """When the alarm of a collapse of diversity is raised."""
 
     def __post_init__(self) -> None:
-        require_fields("shaping", self)
+        checks.require_fields("shaping", self)
 
     @property
     def remembers_pass_rates(self) -> bool:

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import Cap
-from slipstream.algorithms.spec.kinds import AdvantageKind
+from slipstream.algorithms.spec import checks, kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimalToken(AdvantageKind):
+class OptimalToken(kinds.AdvantageKind):
     """A_t = R - B_t, B_t = sum of R W_t / sum of W_t over the completions of the group with a t-th token.
 
     W_t = sum over j <= t of rho_j^2 (1 - 2 p_j + sum over the vocabulary of p^2) stands for the squared norm
@@ -23,5 +22,5 @@ class OptimalToken(AdvantageKind):
     by_token: ClassVar[bool] = True
 
     kind: Literal["optimal_token"] = "optimal_token"
-    cap: Cap | None = 2.0
+    cap: checks.Cap | None = 2.0
     """Largest rho; null leaves rho at 1, as for data on policy."""

@@ -9,14 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import (
-    AboveOne,
-    Anchor,
-    Fraction,
-    Positive,
-    require_dual_clip,
-    require_fields,
-)
+from slipstream.algorithms.spec import checks
 from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.algorithms.spec.kinds import ObjectiveKind, band_at
 
@@ -35,19 +28,19 @@ class PpoClip(ObjectiveKind):
     clip_fraction_limit: ClassVar[float] = 0.2
 
     kind: Literal["ppo_clip"] = "ppo_clip"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    clip_low: Fraction | None = 0.2
+    clip_low: checks.Fraction | None = 0.2
     """Distance from 1 down to the band's lower end; null: no lower end."""
-    clip_high: Positive | None = 0.2
+    clip_high: checks.Positive | None = 0.2
     """Distance from 1 up to the band's upper end; null: no upper end."""
-    dual_clip: AboveOne | None = None
+    dual_clip: checks.AboveOne | None = None
     """Where A < 0: bound c on J, max(J, c A), with no gradient above the ratio c; null: off (verl takes 3).
     See Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv:1912.09729."""
 
     def __post_init__(self) -> None:
-        require_fields("ppo_clip", self)
-        require_dual_clip("ppo_clip", self.dual_clip, self.clip_high)
+        checks.require_fields("ppo_clip", self)
+        checks.require_dual_clip("ppo_clip", self.dual_clip, self.clip_high)
 
     @property
     def band(self) -> tuple[float, float]:
@@ -71,15 +64,15 @@ class Cispo(ObjectiveKind):
     clip_fraction_limit: ClassVar[float] = 0.3
 
     kind: Literal["cispo"] = "cispo"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    clip_low: Fraction | None = None
+    clip_low: checks.Fraction | None = None
     """Distance from 1 down to the band's lower end; null: no lower end."""
-    clip_high: Positive | None = 4.0
+    clip_high: checks.Positive | None = 4.0
     """Distance from 1 up to the cap of the weight; null: no cap."""
-    mask_low: Fraction | None = None
+    mask_low: checks.Fraction | None = None
     """Distance from 1 down to the ratio below which A < 0 has no gradient; null: no mask."""
-    mask_high: Positive | None = None
+    mask_high: checks.Positive | None = None
     """Distance from 1 up to the ratio above which A > 0 has no gradient; null: no mask."""
 
     @property
@@ -127,9 +120,9 @@ class Is(ObjectiveKind):
     instead_of_a_band: ClassVar[str] = "is has no band; use ppo_clip"
 
     kind: Literal["is"] = "is"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    dual_clip: AboveOne | None = None
+    dual_clip: checks.AboveOne | None = None
     """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
 
@@ -147,11 +140,11 @@ class RolloutIs(ObjectiveKind):
     clip_fraction_limit: ClassVar[float] = 0.3
 
     kind: Literal["rollout_is"] = "rollout_is"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    clip_low: Fraction | None = 0.2
+    clip_low: checks.Fraction | None = 0.2
     """Distance from 1 down to the band's lower end; null: no lower end."""
-    clip_high: Positive | None = 0.2
+    clip_high: checks.Positive | None = 0.2
     """Distance from 1 up to the band's upper end; null: no upper end."""
 
     @property
@@ -172,11 +165,11 @@ class Sapo(ObjectiveKind):
     instead_of_a_band: ClassVar[str] = "sapo has a soft gate, set by tau_pos and tau_neg"
 
     kind: Literal["sapo"] = "sapo"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
-    tau_pos: Positive = 1.0
+    tau_pos: checks.Positive = 1.0
     """Sharpness of the gate where A > 0."""
-    tau_neg: Positive = 1.05
+    tau_neg: checks.Positive = 1.05
     """Sharpness of the gate where A <= 0."""
 
 
@@ -192,7 +185,7 @@ class Topr(ObjectiveKind):
     instead_of_a_band: ClassVar[str] = "topr has the fixed band [0, 1]"
 
     kind: Literal["topr"] = "topr"
-    anchor: Anchor = "rollout"
+    anchor: checks.Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
 
     @property

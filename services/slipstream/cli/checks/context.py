@@ -6,22 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from slipstream import records, tokens
 from slipstream.cli.checks.chat import ChatTemplate, read_chat_template
 from slipstream.cli.checks.model import ModelFiles, parameters_of
 from slipstream.cli.checks.prompts import looked_at, prompt_text, trained_on
-from slipstream.config import RunConfig
-from slipstream.config.architecture import CacheShape, cache_shape
-from slipstream.config.checks import Problem
-from slipstream.config.engine_checks import CACHE_BYTES, beyond_context, cache_type
-from slipstream.config.rewards import SelfJudgeConfig
+from slipstream.config import Problem, RunConfig, architecture, engine_checks, rewards, stages
 from slipstream.config.sources import sources
-from slipstream.config.stages import DistillationStage, SampledStage
-from slipstream.prompts import PromptSource, make_source
+from slipstream.prompts import PromptSource, judging, make_source, verbalized
 from slipstream.prompts.file import RowSource
-from slipstream.prompts.judge_question import judge_question
-from slipstream.prompts.verbalized import ask
-from slipstream.records import Prompt
-from slipstream.tokens import added_texts, engine_context
 
 GIB = 1024**3
 MIB = 1024**2
@@ -46,7 +38,7 @@ class Need:
 
 def needed_context(config: RunConfig, model: ModelFiles | None) -> Need | None:
     """Return the longest sequence of a run; None if prompts or tokenizer cannot be read on this machine."""
-    if any(isinstance(stage, SampledStage) for stage in config.stages):
+    if any(isinstance(stage, stages.SampledStage) for stage in config.stages):
         return None  # such a stage may add the text of a judge to a prompt, which is not measured here
     if any(source.environment.own_prompts for source in sources(config)):
         return None
@@ -75,7 +67,7 @@ def longest_trained(config: RunConfig, model: ModelFiles | None) -> int | None:
     try:
         prompts = trained_on(make_source(config.data, seed=config.seed))
         if rollout.sampling == "verbalized":
-            prompts = (ask(prompt, rollout.candidates) for prompt in prompts)
+            prompts = (verbalized.ask(prompt, rollout.candidates) for prompt in prompts)
         return max(map(length, prompts), default=None)
     except (ValueError, OSError, ImportError):
         return None  # check_prompts reports the error
@@ -106,13 +98,17 @@ def check_context(
     problems = (
         []
         if context is None
-        else list(beyond_context(config, context, context_is_known=_is_known(config, model)))
+        else list(engine_checks.beyond_context(config, context, context_is_known=_is_known(config, model)))
     )
     if model is None or not model.config:
         return problems
     problems += _declared(config, need)
-    shape = cache_shape(model.config)
-    if shape is not None and context is not None and cache_type(config) in CACHE_BYTES:
+    shape = architecture.cache_shape(model.config)
+    if (
+        shape is not None
+        and context is not None
+        and engine_checks.cache_type(config) in engine_checks.CACHE_BYTES
+    ):
         gpu = _gpu_mib()
         cache = _on_cpu(config, shape, context) if gpu is None else _on_gpu(config, shape, context, gpu)
         problems += [replace(problem, severity=gpus) for problem in cache]
@@ -129,12 +125,15 @@ def context_lines(
     if config.rollout.engine != "vllm" or model is None or not model.config:
         return []
     need = needed_context(config, model)
-    context, shape = _engine_tokens(config, model, need if measures else None), cache_shape(model.config)
+    context, shape = (
+        _engine_tokens(config, model, need if measures else None),
+        architecture.cache_shape(model.config),
+    )
     if context is None:
         return []
     longest = "" if need is None else f"; the longest prompt is {need.prompt:,}"
     rows = [("engine context", f"{context:,} tokens of the model's {model.context or context:,}{longest}")]
-    if shape is not None and cache_type(config) in CACHE_BYTES:
+    if shape is not None and engine_checks.cache_type(config) in engine_checks.CACHE_BYTES:
         size = _cache_bytes(config, shape, context)
         capacity = int(config.rollout.kv_cache_gib * GIB // size)
         rows.append(
@@ -152,7 +151,7 @@ def _engine_tokens(config: RunConfig, model: ModelFiles | None, need: Need | Non
     rollout = config.rollout.model_copy(update={"context_tokens": declared})
     around = _around(config, model.tokenizer) if model and model.tokenizer else 0
     limit = _model_context(config, model)
-    return engine_context(config.model_copy(update={"rollout": rollout}), limit, around=around)
+    return tokens.engine_context(config.model_copy(update={"rollout": rollout}), limit, around=around)
 
 
 def _model_context(config: RunConfig, model: ModelFiles | None) -> int | None:
@@ -165,17 +164,19 @@ def _is_known(config: RunConfig, model: ModelFiles | None) -> bool:
     """Return whether the engine's context is certain; a model on another machine may have a shorter one."""
     if config.rollout.context_tokens is not None:
         return True
-    another = any(isinstance(stage, DistillationStage) for stage in config.stages)
+    another = any(isinstance(stage, stages.DistillationStage) for stage in config.stages)
     return _model_context(config, model) is not None and not another
 
 
 def _around(config: RunConfig, tokenizer: Any) -> int:
     """Return the tokens of the longest text that the run adds to a prompt."""
-    lengths = (len(tokenizer.encode(text, add_special_tokens=False).ids) for text in added_texts(config))
+    lengths = (
+        len(tokenizer.encode(text, add_special_tokens=False).ids) for text in tokens.added_texts(config)
+    )
     return max(lengths, default=0)
 
 
-def _length(config: RunConfig, model: ModelFiles | None) -> Callable[[Prompt], int] | None:
+def _length(config: RunConfig, model: ModelFiles | None) -> Callable[[records.Prompt], int] | None:
     """Return a function that counts the tokens of a prompt; None if there is no tokenizer to read."""
     if config.model.tiny is not None:
         return lambda prompt: len(prompt_text(prompt))
@@ -183,32 +184,32 @@ def _length(config: RunConfig, model: ModelFiles | None) -> Callable[[Prompt], i
         return None
     tokenizer, template = model.tokenizer, read_chat_template(config.model.path)
 
-    def length(prompt: Prompt) -> int:
+    def length(prompt: records.Prompt) -> int:
         _require_template(prompt, template)
         return len(tokenizer.encode(prompt_text(prompt, template)).ids)
 
     return length
 
 
-def _require_template(prompt: Prompt, template: ChatTemplate | None) -> None:
+def _require_template(prompt: records.Prompt, template: ChatTemplate | None) -> None:
     """Errors: ValueError for messages without a chat template to render them."""
     if prompt.messages and template is None:
         raise ValueError(f"prompt {prompt.prompt_id} has messages, and there is no chat template to read")
 
 
-def _asked(config: RunConfig, source: PromptSource) -> Iterable[tuple[Prompt, int]]:
+def _asked(config: RunConfig, source: PromptSource) -> Iterable[tuple[records.Prompt, int]]:
     """Yield every prompt of the engine, and how many tokens of an answer are inserted into it.
 
     Prompts are those of the data, those of judges, which contain an answer, and those of verbalized sampling.
     """
-    judges = [reward for reward in config.rewards if isinstance(reward, SelfJudgeConfig)]
+    judges = [reward for reward in config.rewards if isinstance(reward, rewards.SelfJudgeConfig)]
     for prompt in looked_at(config, source):
         yield prompt, 0
         for judge in (judge for judge in judges if judge.applies_to(prompt.source)):
-            yield judge_question(judge.question, prompt, answer=""), config.rollout.max_new_tokens
+            yield judging.judge_question(judge.question, prompt, answer=""), config.rollout.max_new_tokens
         for section in (config.evaluation, config.rollout):
             if section.sampling == "verbalized":
-                yield ask(prompt, section.candidates), 0
+                yield verbalized.ask(prompt, section.candidates), 0
 
 
 def _declared(config: RunConfig, need: Need | None) -> Iterator[Problem]:
@@ -225,24 +226,27 @@ def _declared(config: RunConfig, need: Need | None) -> Iterator[Problem]:
         )
 
 
-def _cache_bytes(config: RunConfig, shape: CacheShape, context: int) -> int:
+def _cache_bytes(config: RunConfig, shape: architecture.CacheShape, context: int) -> int:
     blocks = -(-context // BLOCK_TOKENS) + 1  # vLLM reserves one block
-    value_bytes = CACHE_BYTES[cache_type(config)]
+    value_bytes = engine_checks.CACHE_BYTES[engine_checks.cache_type(config)]
     return shape.bytes_for(blocks * BLOCK_TOKENS, value_bytes=value_bytes, slack=WINDOW_SLACK)
 
 
-def _on_cpu(config: RunConfig, shape: CacheShape, context: int) -> Iterator[Problem]:
+def _on_cpu(config: RunConfig, shape: architecture.CacheShape, context: int) -> Iterator[Problem]:
     size, cache = _cache_bytes(config, shape, context), config.rollout.kv_cache_gib * GIB
     if size > cache:
         yield Problem(
             key="rollout.kv_cache_gib",
             reason=f"is {config.rollout.kv_cache_gib:g}, and the cache of one sequence of {context:,} tokens "
-            f"takes {size / GIB:.2f} GiB in {cache_type(config)}: the CPU engine would not start",
+            f"takes {size / GIB:.2f} GiB in {engine_checks.cache_type(config)}: "
+            "the CPU engine would not start",
             remedy=f"raise it to {size / GIB + 0.005:.2f} or more, or lower rollout.context_tokens",
         )
 
 
-def _on_gpu(config: RunConfig, shape: CacheShape, context: int, gpu_mib: int) -> Iterator[Problem]:
+def _on_gpu(
+    config: RunConfig, shape: architecture.CacheShape, context: int, gpu_mib: int
+) -> Iterator[Problem]:
     share, ranks = config.rollout.gpu_memory_utilization, config.rollout.tensor_parallel
     parameters = parameters_of(config.model.path) if config.model.path is not None else 0
     weights = parameters * VALUE_BYTES[config.model.dtype] / ranks

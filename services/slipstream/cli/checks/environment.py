@@ -5,32 +5,34 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from slipstream.cli.checks.chat import has_chat_template
-from slipstream.cli.checks.tiny_tokenizer import tiny_tokenizer
-from slipstream.config import ModelConfig, RunConfig
-from slipstream.config.environments import (
-    ChatToolsEnvironment,
-    EnvironmentConfig,
-    ProgramEnvironment,
-    SingleTurnEnvironment,
+from slipstream.config import (
+    ModelConfig,
+    Problem,
+    RunConfig,
+    dump_config,
+    environments,
+    mcp,
+    openenv,
+    verifiers,
 )
-from slipstream.config.mcp import McpTools
-from slipstream.config.openenv import OpenEnvEnvironment
-from slipstream.config.problem import Problem
 from slipstream.config.sources import sources
-from slipstream.config.verifiers import VerifiersEnvironment
 from slipstream.processes.failure import why_failed
 
 PROGRAM: Final = "slipstream.actor.try_environment"
 LIMIT_SECONDS: Final = 120.0
 """Time for the imports of the user's modules."""
 KEY: Final = "data.environment"
+TOKENIZER_PROGRAM: Final = "slipstream.learner.policy.tiny_files"
+TOKENIZER_SECONDS: Final = 120.0
 
 
 def check_environment(config: RunConfig) -> Iterator[Problem]:
@@ -43,14 +45,16 @@ def check_environment(config: RunConfig) -> Iterator[Problem]:
                 yield replace(problem, key=source.environment_key + problem.key.removeprefix(KEY))
 
 
-def _of_environment(environment: EnvironmentConfig, config: RunConfig) -> Iterator[Problem]:
+def _of_environment(environment: environments.EnvironmentConfig, config: RunConfig) -> Iterator[Problem]:
     """Yield the problems of one environment, with keys below KEY."""
-    if isinstance(environment, SingleTurnEnvironment):
+    if isinstance(environment, environments.SingleTurnEnvironment):
         return
-    if isinstance(environment, OpenEnvEnvironment):
+    if isinstance(environment, openenv.OpenEnvEnvironment):
         yield from _openenv(environment)
         return
-    if isinstance(environment, ChatToolsEnvironment | VerifiersEnvironment) and _lacks_template(config.model):
+    if isinstance(
+        environment, environments.ChatToolsEnvironment | verifiers.VerifiersEnvironment
+    ) and _lacks_template(config.model):
         yield Problem(
             key=KEY,
             reason=f"is `{environment.kind}`, and {_whose(config.model)} has no chat template",
@@ -59,17 +63,17 @@ def _of_environment(environment: EnvironmentConfig, config: RunConfig) -> Iterat
         return
     section, path = environment.model_dump_json(), config.model.path
     seconds = LIMIT_SECONDS + _start_seconds(environment)
-    if isinstance(environment, ChatToolsEnvironment) and path is None:
+    if isinstance(environment, environments.ChatToolsEnvironment) and path is None:
         with tiny_tokenizer(config) as folder:
             yield from _tried(section, str(folder), str(Path.cwd()), seconds)
     else:
         model = str(path) if path is not None and has_chat_template(path) else ""
         yield from _tried(section, model, str(Path.cwd()), seconds)
-    if isinstance(environment, ProgramEnvironment):
+    if isinstance(environment, environments.ProgramEnvironment):
         yield from _without_chat(config)
 
 
-def _openenv(environment: OpenEnvEnvironment) -> Iterator[Problem]:
+def _openenv(environment: openenv.OpenEnvEnvironment) -> Iterator[Problem]:
     if find_spec("websockets") is None:
         yield Problem(
             key="data.environment.kind",
@@ -84,12 +88,12 @@ def _openenv(environment: OpenEnvEnvironment) -> Iterator[Problem]:
         )
 
 
-def _start_seconds(environment: EnvironmentConfig) -> float:
+def _start_seconds(environment: environments.EnvironmentConfig) -> float:
     """Return the time that the processes of an environment may take to start, one after the other."""
-    if isinstance(environment, VerifiersEnvironment):
+    if isinstance(environment, verifiers.VerifiersEnvironment):
         return environment.start_seconds
-    if isinstance(environment, ChatToolsEnvironment):
-        return sum(tool.start_seconds for tool in environment.tools if isinstance(tool, McpTools))
+    if isinstance(environment, environments.ChatToolsEnvironment):
+        return sum(tool.start_seconds for tool in environment.tools if isinstance(tool, mcp.McpTools))
     return 0.0
 
 
@@ -136,3 +140,24 @@ def _tried(section: str, model: str, folder: str, seconds: float) -> tuple[Probl
         return (Problem(key=KEY, reason=reason, remedy="correct its module"),)
     problem = json.loads(done.stdout.strip().rpartition("\n")[2])
     return (Problem(**problem),) if problem else ()
+
+
+@contextmanager
+def tiny_tokenizer(config: RunConfig) -> Iterator[Path]:
+    """Make the files of the tiny model's tokenizer in a folder that ends with the context.
+
+    The program that makes them is the one that actors run, because `cli` imports no other pod's code.
+
+    Errors: subprocess.SubprocessError, OSError.
+    """
+    with TemporaryDirectory(prefix="slipstream-") as folder:
+        source, output = Path(folder) / "run.yaml", Path(folder) / "tokenizer"
+        source.write_text(dump_config(config), encoding="utf-8")
+        subprocess.run(
+            [sys.executable, "-m", TOKENIZER_PROGRAM, "--config", str(source), "--output", str(output)],
+            capture_output=True,
+            text=True,
+            timeout=TOKENIZER_SECONDS,
+            check=True,
+        )
+        yield output

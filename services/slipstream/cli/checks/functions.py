@@ -7,11 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from slipstream.algorithms.spec import CustomAdvantage, CustomObjective
-from slipstream.algorithms.trial_report import Report, Unusable
+from slipstream.algorithms import spec, trial_report
 from slipstream.cli.own_functions import TrialFailed, try_section
-from slipstream.config import RunConfig
-from slipstream.config.problem import Problem
+from slipstream.config import Problem, RunConfig
 
 IDENTITY_SECONDS: Final = 10.0
 """Time for the identities of one function; those of a function on 21 tokens take a tenth of a second."""
@@ -30,7 +28,7 @@ def check_functions(config: RunConfig) -> Iterator[Problem]:
         "advantage": config.algorithm.resolved_advantage(),
     }
     for axis, part in parts.items():
-        if isinstance(part, CustomObjective | CustomAdvantage):
+        if isinstance(part, spec.CustomObjective | spec.CustomAdvantage):
             yield from _problems(axis, json.dumps(asdict(part), default=str))
 
 
@@ -61,11 +59,11 @@ def _problems(axis: str, section: str) -> Iterator[Problem]:
 
 
 @lru_cache(maxsize=8)
-def _report(axis: str, section: str, folder: str) -> Report:
+def _report(axis: str, section: str, folder: str) -> trial_report.Report:
     """Return what the child process says; stages of a run often have the same function."""
     try:
         return try_section(
             section, axis=axis, seconds=IDENTITY_SECONDS, limit=LIMIT_SECONDS, quiet=True, folder=folder
         )
     except TrialFailed as error:
-        return Report(unusable=Unusable(key="function", reason=str(error)))
+        return trial_report.Report(unusable=trial_report.Unusable(key="function", reason=str(error)))

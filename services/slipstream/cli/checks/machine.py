@@ -9,10 +9,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from slipstream.cli.launch.cold_start import needs_cold_start
-from slipstream.config import RunConfig
-from slipstream.config.address_checks import LARGEST_PORT, REDIS_SCHEMES, fixed_ports
-from slipstream.config.checks import Problem
-from slipstream.config.paths import located
+from slipstream.config import Problem, RunConfig, address_checks, located
 from slipstream.config.rewards.models import ScoringModel
 
 CONNECT_SECONDS = 2.0
@@ -52,8 +49,8 @@ def _why_not_writable(folder: Path) -> str:
 
 
 def _ports(config: RunConfig) -> Iterator[Problem]:
-    for key, host, port in fixed_ports(config):
-        if port <= LARGEST_PORT and _in_use(host, port):
+    for key, host, port in address_checks.fixed_ports(config):
+        if port <= address_checks.LARGEST_PORT and _in_use(host, port):
             reason = f"port {port} of {host} is in use"
             yield Problem(
                 key=key, reason=reason, remedy="stop what uses it, or set another port, or 0 for a free one"
@@ -74,7 +71,7 @@ def _in_use(host: str, port: int) -> bool:
 
 def _redis(config: RunConfig) -> Iterator[Problem]:
     url = config.replay.redis_url
-    if url is None or not url.startswith(REDIS_SCHEMES):
+    if url is None or not url.startswith(address_checks.REDIS_SCHEMES):
         return
     try:
         _connect(url)

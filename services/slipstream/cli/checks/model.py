@@ -10,12 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.config import RunConfig
-from slipstream.config.architecture import context_of, text_settings, why_unusable
-from slipstream.config.checks import Problem
+from slipstream.config import Invalid, Problem, RunConfig, architecture, located
 from slipstream.config.hub import is_commit
-from slipstream.config.paths import located
-from slipstream.config.problem import Invalid
 from slipstream.hub.safetensors_header import PREFIX_BYTES, read_header, weight_files
 
 if TYPE_CHECKING:
@@ -26,6 +22,8 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model",
 TABLE = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
 """Table of transformers in which AutoModelForCausalLM, the class of the policy, looks up a `model_type`."""
 SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+TINY_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+WEIGHT_SUFFIX = ".weight"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,7 @@ class ModelFiles:
     @property
     def context(self) -> int | None:
         """Longest sequence in tokens; None if config.json does not have it."""
-        return context_of(self.config)
+        return architecture.context_of(self.config)
 
 
 def read_model(config: RunConfig) -> ModelFiles | None:
@@ -60,8 +58,10 @@ def read_model(config: RunConfig) -> ModelFiles | None:
     if missing:
         return ModelFiles(config={}, tokenizer=None, problems=missing)
     settings, faults = _read_json(path / "config.json")
-    unusable = [_unusable(reason)] if (reason := why_unusable(settings) or _unknown(settings)) else []
-    settings = text_settings(settings)
+    unusable = (
+        [_unusable(reason)] if (reason := architecture.why_unusable(settings) or _unknown(settings)) else []
+    )
+    settings = architecture.text_settings(settings)
     tokenizer, notes = _load_tokenizer(path)
     unfit = _unfit(settings, tokenizer) if tokenizer is not None else ()
     return ModelFiles(config=settings, tokenizer=tokenizer, problems=(*faults, *unusable, *notes, *unfit))
@@ -210,3 +210,33 @@ def _unfit(settings: Mapping[str, Any], tokenizer: "Tokenizer") -> Iterator[Prob
 
 def _skipped(why: str, remedy: str) -> Problem:
     return Problem(key=KEY, reason=f"the tokenizer was not checked: {why}", remedy=remedy, severity="note")
+
+
+def check_lora(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
+    """Yield a problem for each target module that the model does not have."""
+    lora = config.learner.lora
+    if lora is None or isinstance(lora.target_modules, str):
+        return
+    layers = _layers(config, model)
+    for target in lora.target_modules if layers else ():
+        if not any(layer == target or layer.endswith(f".{target}") for layer in layers):
+            names = sorted({layer.rpartition(".")[2] for layer in layers})
+            yield Problem(
+                key="learner.lora.target_modules",
+                reason=f"names `{target}`, and the model has no such linear layer",
+                remedy=f"name some of {', '.join(names)}, or set `all-linear`",
+            )
+
+
+def _layers(config: RunConfig, model: ModelFiles | None) -> list[str]:
+    """Return the linear layers of the checkpoint, without embedding and head; none if files cannot be
+    read."""
+    if config.model.path is None:
+        return list(TINY_LAYERS)
+    vocabulary = model.config.get("vocab_size") if model else None
+    return [
+        name.removesuffix(WEIGHT_SUFFIX)
+        for file in sorted(config.model.path.glob("*.safetensors"))
+        for name, shape in shapes_in(file).items()
+        if name.endswith(WEIGHT_SUFFIX) and len(shape) == 2 and shape[0] != vocabulary
+    ]

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 from slipstream.cli.checks.chat import ChatTemplate, has_chat_template, read_chat_template, unstopped_end
 from slipstream.cli.checks.model import ModelFiles
-from slipstream.config import RunConfig
-from slipstream.config.checks import Problem
-from slipstream.config.data import Columns, demonstrates, parts
+from slipstream.config import Problem, RunConfig, data
 from slipstream.config.sections.model import TINY_CHARACTERS
-from slipstream.prompts import PromptSource, make_source
+from slipstream.prompts import PromptSource, make_source, reward_needs
 from slipstream.prompts.file import RowSource
-from slipstream.prompts.reward_needs import unmet_need
 from slipstream.records import Prompt
 
 if TYPE_CHECKING:
@@ -93,12 +90,12 @@ def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
 
 def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
     """Check that every reward can score every row of a file to which it applies."""
-    if not any(isinstance(part, Columns) for part in parts(config.data)):
+    if not any(isinstance(part, data.Columns) for part in data.parts(config.data)):
         return
     rows = list(prompts)
     for reward in config.rewards:
         scored = [prompt for prompt in rows if reward.applies_to(prompt.source)]
-        bad = [(prompt, reason) for prompt in scored if (reason := unmet_need(reward, prompt))]
+        bad = [(prompt, reason) for prompt in scored if (reason := reward_needs.unmet_need(reward, prompt))]
         if bad:
             named = ", ".join(f"prompt {prompt.prompt_id} {reason}" for prompt, reason in bad[:SHOWN])
             more = f", and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
@@ -150,7 +147,7 @@ def _end_of_turn(
 def _spelling(config: RunConfig, source: PromptSource, prompts: Iterable[Prompt]) -> Iterator[Problem]:
     """Check that the tiny model has a token for each character: it has those of printable ASCII."""
     texts: Iterable[tuple[Prompt, str]] = ((prompt, prompt.answer) for prompt in prompts)
-    if demonstrates(config.data) and isinstance(source, RowSource):
+    if data.demonstrates(config.data) and isinstance(source, RowSource):
         texts = chain(texts, map(source.demonstration, range(source.size)))
     for prompt, written in texts:
         missing = sorted(set(prompt_text(prompt) + written) - set(TINY_CHARACTERS))

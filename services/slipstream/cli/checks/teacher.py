@@ -7,12 +7,7 @@ from typing import Any
 
 from slipstream.cli.checks.context import longest_trained
 from slipstream.cli.checks.model import ModelFiles
-from slipstream.config import RunConfig
-from slipstream.config.architecture import context_of, text_settings
-from slipstream.config.checks import Problem
-from slipstream.config.distillation_checks import beyond_teaching
-from slipstream.config.paths import located
-from slipstream.config.problem import Invalid
+from slipstream.config import Invalid, Problem, RunConfig, architecture, distillation_checks, located
 from slipstream.hub.safetensors_header import PREFIX_BYTES
 from slipstream.rpc.vocabulary import vocabulary_of, vocabulary_of_tiny
 
@@ -56,7 +51,7 @@ def _settings(path: Path) -> Mapping[str, Any] | None:
         settings: Any = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except ValueError:
         return None
-    return text_settings(settings) if isinstance(settings, dict) else None
+    return architecture.text_settings(settings) if isinstance(settings, dict) else None
 
 
 def _weights(path: Path) -> Iterator[Problem]:
@@ -102,13 +97,13 @@ def _too_few(config: RunConfig, model: ModelFiles | None, settings: Mapping[str,
     policy = tiny.vocabulary_size if tiny else model.config.get("vocab_size") if model else None
     named = isinstance(policy, int) and top_k > policy
     if isinstance(tokens, int) and top_k > tokens and not named:
-        yield beyond_teaching(top_k, tokens, whose="teacher")
+        yield distillation_checks.beyond_teaching(top_k, tokens, whose="teacher")
 
 
 def _too_short(config: RunConfig, model: ModelFiles | None, settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Check the teacher's context; sequences over learner.max_tokens_per_row are not sent to it."""
     context, budget, row = (
-        context_of(settings),
+        architecture.context_of(settings),
         config.rollout.max_new_tokens,
         config.learner.max_tokens_per_row,
     )

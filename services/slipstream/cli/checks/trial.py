@@ -9,13 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from slipstream.config import RunConfig
-from slipstream.config.environments import ProgramEnvironment
-from slipstream.config.problem import Problem
+from slipstream import prompts, records
+from slipstream.config import Problem, RunConfig, environments
 from slipstream.config.sources import Source, sources
 from slipstream.processes.failure import why_failed
-from slipstream.prompts import make_source
-from slipstream.records import Prompt
 
 PROGRAM: Final = "slipstream.actor.program.trial"
 LIMIT_SECONDS: Final = 150.0
@@ -28,7 +25,7 @@ def check_trial(config: RunConfig) -> Iterator[Problem]:
     tried: set[str] = set()
     for source in sources(config):
         environment, key = source.environment, source.environment_key
-        if isinstance(environment, ProgramEnvironment) and key not in tried:
+        if isinstance(environment, environments.ProgramEnvironment) and key not in tried:
             tried.add(key)
             for problem in _of_program(environment, source, config):
                 yield replace(problem, key=key + problem.key.removeprefix(KEY))
@@ -45,7 +42,9 @@ def _no_program(config: RunConfig) -> Problem:
     )
 
 
-def _of_program(environment: ProgramEnvironment, source: Source, config: RunConfig) -> Iterator[Problem]:
+def _of_program(
+    environment: environments.ProgramEnvironment, source: Source, config: RunConfig
+) -> Iterator[Problem]:
     """Yield the problems of one program, with keys below KEY."""
     path = config.model.path
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
@@ -61,11 +60,11 @@ def _of_program(environment: ProgramEnvironment, source: Source, config: RunConf
             key=f"{KEY}.command", reason=reason, remedy="try it where the model is", severity="note"
         )
         return
-    prompt = make_source(source.data, seed=config.seed).training(0)
+    prompt = prompts.make_source(source.data, seed=config.seed).training(0)
     yield from _tried(environment.model_dump_json(), str(path or ""), prompt_json(prompt))
 
 
-def prompt_json(prompt: Prompt) -> str:
+def prompt_json(prompt: records.Prompt) -> str:
     """Return a prompt without its ground truth in JSON."""
     messages = [{"role": each.role, "content": each.content} for each in prompt.messages]
     return json.dumps({"text": prompt.text, "messages": messages, "fields": dict(prompt.fields)})

@@ -7,11 +7,8 @@ from itertools import islice
 from slipstream.cli.checks.chat import read_chat_template
 from slipstream.cli.checks.model import ModelFiles
 from slipstream.cli.checks.prompts import looked_at, prompt_text
-from slipstream.config import RunConfig
-from slipstream.config.checks import Problem
-from slipstream.config.stages import SampledStage
-from slipstream.prompts import PromptSource, make_source
-from slipstream.prompts.verbalized import ask
+from slipstream.config import Problem, RunConfig, stages
+from slipstream.prompts import PromptSource, make_source, verbalized
 from slipstream.records import Prompt
 
 PROMPTS = 1000
@@ -80,10 +77,11 @@ def _context(
 ) -> Iterator[Problem]:
     budget = config.rollout.max_new_tokens
     template = None if config.model.path is None else read_chat_template(config.model.path)
-    trained = not any(isinstance(stage, SampledStage) for stage in config.stages)
+    trained = not any(isinstance(stage, stages.SampledStage) for stage in config.stages)
     for request in requests:
         longest = max(
-            length(prompt_text(ask(prompt, request.candidates), template)) for prompt in request.prompts
+            length(prompt_text(verbalized.ask(prompt, request.candidates), template))
+            for prompt in request.prompts
         )
         if longest + budget > context:
             reason = (

@@ -8,14 +8,10 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from slipstream.cli.checks.prompts import looked_at
-from slipstream.config import RunConfig
-from slipstream.config.checks import Problem
-from slipstream.config.load import given_tree
+from slipstream.config import Problem, RunConfig, load, sources
 from slipstream.config.rewards import GroundTruth, RewardSection
-from slipstream.config.sources import python_tools_of
 from slipstream.processes.failure import why_failed
-from slipstream.prompts import make_source
-from slipstream.prompts.reward_needs import unmet_need
+from slipstream.prompts import make_source, reward_needs
 from slipstream.records import Prompt
 
 Severity = Literal["error", "note"]
@@ -43,10 +39,10 @@ def check_verifier(
 
     Without `prompts`, the data is not on this machine, and no ground truth is read.
     """
-    programs = python_tools_of(config)
+    programs = sources.python_tools_of(config)
     if not programs and not any(reward.needs_trial() for reward in config.rewards):
         return
-    request = json.dumps({"config": given_tree(config), "truths": _truths(config) if prompts else {}})
+    request = json.dumps({"config": load.given_tree(config), "truths": _truths(config) if prompts else {}})
     try:
         report = (ask or _report)(request)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
@@ -77,7 +73,7 @@ def _truths(config: RunConfig) -> dict[str, list[Truth]]:
 def _to_read(reward: RewardSection, prompts: Sequence[Prompt]) -> Iterator[Truth]:
     """Yield what the reward reads of each prompt that passed the cheap check."""
     for prompt in prompts:
-        if reward.applies_to(prompt.source) and not unmet_need(reward, prompt):
+        if reward.applies_to(prompt.source) and not reward_needs.unmet_need(reward, prompt):
             truth = reward.facts.ground_truth
             answer = prompt.answer.strip() if truth == "expression" else ""
             fields = {name: prompt.fields[name] for name in READ_FIELDS[truth] if name in prompt.fields}

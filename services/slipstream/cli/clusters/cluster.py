@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slipstream.cli.errors import CommandError, UsageError
-from slipstream.cli.subcommand import Subcommands, add_subcommand
+from slipstream.cli import errors, subcommand
 
 if TYPE_CHECKING:
     from slipstream.cluster.api import Api
@@ -20,9 +19,9 @@ TAIL = 100
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def add_cluster(commands: Subcommands) -> None:
+def add_cluster(commands: subcommand.Subcommands) -> None:
     """Add the command `cluster` and its subcommands to the parser, without slow imports."""
-    cluster = add_subcommand(commands, "cluster", None, "look after a run on Kubernetes")
+    cluster = subcommand.add_subcommand(commands, "cluster", None, "look after a run on Kubernetes")
     own = cluster.add_subparsers(required=True, metavar="COMMAND")
     status = _add(own, "status", _status, "pods, versions, staleness, ledger and autoscalers")
     status.add_argument("--json", action="store_true", help="everything, as one JSON object")
@@ -54,8 +53,8 @@ def add_cluster(commands: Subcommands) -> None:
     _add(own, "resume", _resume, "start again what `pause` has stopped")
 
 
-def _add(commands: Subcommands, name: str, command: Command, help: str) -> argparse.ArgumentParser:
-    parser = add_subcommand(commands, name, _run, help)
+def _add(commands: subcommand.Subcommands, name: str, command: Command, help: str) -> argparse.ArgumentParser:
+    parser = subcommand.add_subcommand(commands, name, _run, help)
     parser.add_argument("--release", metavar="NAME", help="Helm release; default: the only release")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="default: the namespace of the context")
     parser.add_argument(
@@ -86,9 +85,9 @@ def _run(arguments: argparse.Namespace) -> int:
         command: Command = arguments.cluster_command
         return command(api, find_release(api, arguments.release), arguments)
     except ClusterUsageError as error:
-        raise UsageError(f"cluster: {error}") from error
+        raise errors.UsageError(f"cluster: {error}") from error
     except ClusterError as error:
-        raise CommandError(f"cluster: {error}") from error
+        raise errors.CommandError(f"cluster: {error}") from error
 
 
 def _status(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
@@ -110,7 +109,9 @@ def _scale(api: "Api", release: "Release", arguments: argparse.Namespace) -> int
         number = int(arguments.replicas)
         print(scale(api, release, arguments.target, number, override=arguments.override))
     else:
-        raise UsageError(f"cluster: scale to {arguments.replicas}: needs a whole number from 0, or `auto`")
+        raise errors.UsageError(
+            f"cluster: scale to {arguments.replicas}: needs a whole number from 0, or `auto`"
+        )
     return 0
 
 

@@ -18,9 +18,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from slipstream.config import RunConfig
 from slipstream.records import Lease, Ledger, Outcome
-from slipstream.rpc import codec, replay_codec
+from slipstream.rpc import codec, errors, replay_codec
 from slipstream.rpc.channel import call_with_retries, open_channel
-from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import learner_pb2, replay_pb2, types_pb2, verifier_pb2
 from slipstream.v1.learner_pb2_grpc import FleetStub
@@ -71,7 +70,7 @@ async def run_probe(target: str, config: RunConfig, *, deadline_seconds: float) 
     probe = Probe(config=config, deadline=asyncio.get_running_loop().time() + deadline_seconds)
     try:
         await CHECKS[target](probe)
-    except (CheckFailed, SlipstreamError) as error:
+    except (CheckFailed, errors.SlipstreamError) as error:
         _say("FAIL", target, str(error))
     except grpc.aio.AioRpcError as error:
         _say("FAIL", target, f"{error.code().name}: {error.details()}")

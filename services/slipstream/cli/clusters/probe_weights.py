@@ -5,25 +5,24 @@ gloo and NCCL. So a NetworkPolicy that permits the transfer of weights also perm
 """
 
 import hmac
+import secrets
 import shlex
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
 
 import torch
 
-from slipstream.cli.clusters.ticket import Ticket
 from slipstream.cli.errors import CommandError, UsageError
 from slipstream.config import WeightsConfig
 from slipstream.telemetry.logs import Log
-from slipstream.weights import bandwidth, nccl_log
-from slipstream.weights.group import TransferError, backend_of, nccl_version
-from slipstream.weights.last_deadline import or_exit
-from slipstream.weights.manifest import ALIGNMENT_BYTES
-from slipstream.weights.rendezvous.addresses import listen
-from slipstream.weights.rendezvous.server import ADMITTED
+from slipstream.weights import bandwidth, group, last_deadline, manifest, nccl_log
+from slipstream.weights.rendezvous import addresses, server
 
 MIB = 1024 * 1024
 WHAT: dict[bandwidth.Kind, str] = {
@@ -41,10 +40,41 @@ TO_DO_AS_RECEIVER = (
 )
 JOINING_SECONDS = 60.0
 PATIENCE_SECONDS = 5.0
+EXAMPLE = "gloo://10.0.0.7:41235/0123…"
+NONCE_BYTES = 32
 
 
 class ProbeFailed(CommandError):
     """The bandwidth could not be measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """The sender's address, its network (`gloo`, or `nccl-` and a version), and a nonce for one receiver."""
+
+    network: str
+    host: str
+    port: int
+    nonce: bytes = field(default_factory=lambda: secrets.token_bytes(NONCE_BYTES), repr=False)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.network}://{host}:{self.port}/{self.nonce.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the text of a ticket. Errors: ValueError for a text that is no ticket."""
+        try:
+            parts = urlsplit(text)
+            nonce = bytes.fromhex(parts.path.removeprefix("/"))
+            if not parts.scheme or not parts.hostname or not parts.port or len(nonce) != NONCE_BYTES:
+                raise ValueError
+        except ValueError as error:
+            raise ValueError(
+                f"{text!r} is not a ticket, such as {EXAMPLE}; copy all of the last word of the command that "
+                "`slipstream probe send-weights` prints"
+            ) from error
+        return cls(network=parts.scheme, host=parts.hostname, port=parts.port, nonce=nonce)
 
 
 def send_weights(config: WeightsConfig, *, mib: int, rounds: int, deadline_seconds: float, cpu: bool) -> None:
@@ -59,7 +89,7 @@ def send_weights(config: WeightsConfig, *, mib: int, rounds: int, deadline_secon
     timeout = config.timeout_seconds
     with (
         _receiver(config.host, network, deadline_seconds) as connection,
-        or_exit(timeout, "the measurement with the receiver") as progress,
+        last_deadline.or_exit(timeout, "the measurement with the receiver") as progress,
         _translated(),
         bandwidth.sending(
             connection,
@@ -88,7 +118,7 @@ def receive_weights(text: str) -> None:
     with _sender(ticket) as connection, _translated():
         invited = bandwidth.invitation(connection)
         with (
-            or_exit(invited.timeout_seconds, "the measurement with the sender") as progress,
+            last_deadline.or_exit(invited.timeout_seconds, "the measurement with the sender") as progress,
             bandwidth.receiving(connection, invited, device=device, progress=progress) as end,
         ):
             _say_path(end, ticket.network, log_file)
@@ -101,7 +131,7 @@ def receive_weights(text: str) -> None:
 def _receiver(host: str, network: str, deadline_seconds: float) -> Iterator[socket.socket]:
     """Yield a connection of a receiver that has the printed ticket. Errors: ProbeFailed at the deadline."""
     until = time.monotonic() + deadline_seconds
-    with listen(host, 0) as listening:
+    with addresses.listen(host, 0) as listening:
         ticket = Ticket(network=network, host=host, port=listening.getsockname()[1])
         _say("wait", "receiver", f"start this in the other pod within {deadline_seconds:g} s:")
         print(f"\n    slipstream probe receive-weights {shlex.quote(str(ticket))}\n", flush=True)
@@ -131,7 +161,7 @@ def _holds(connection: socket.socket, ticket: Ticket, until: float) -> bool:
         shown = _read(connection, len(ticket.nonce), until)
         if not hmac.compare_digest(shown, ticket.nonce):
             return False
-        connection.sendall(ADMITTED)
+        connection.sendall(server.ADMITTED)
     except OSError:
         return False
     return True
@@ -168,24 +198,24 @@ def _sender(ticket: Ticket) -> Iterator[socket.socket]:
     with connection:
         try:
             connection.sendall(ticket.nonce)
-            answer = connection.recv(len(ADMITTED))
+            answer = connection.recv(len(server.ADMITTED))
         except OSError:
             answer = b""
-        if answer != ADMITTED:
+        if answer != server.ADMITTED:
             raise ProbeFailed(f"the sender refused the ticket; {TO_DO_AS_RECEIVER}")
         yield connection
 
 
 def _load(mib: int, rounds: int, *, bucket_mib: float) -> bandwidth.Load:
     """Return the buckets of a round: whole buckets, or one smaller bucket for a small round."""
-    words = round(min(mib, bucket_mib) * MIB) // ALIGNMENT_BYTES
-    bucket_bytes = max(1, words) * ALIGNMENT_BYTES
+    words = round(min(mib, bucket_mib) * MIB) // manifest.ALIGNMENT_BYTES
+    bucket_bytes = max(1, words) * manifest.ALIGNMENT_BYTES
     return bandwidth.Load(bucket_bytes=bucket_bytes, buckets=max(1, mib * MIB // bucket_bytes), rounds=rounds)
 
 
 def _network(device: torch.device) -> str:
     """Return `gloo`, or `nccl-` and the version of NCCL."""
-    return "-".join(part for part in (backend_of(device), nccl_version(device)) if part)
+    return "-".join(part for part in (group.backend_of(device), group.nccl_version(device)) if part)
 
 
 def _refuse_another_network(ticket: Ticket, device: torch.device) -> None:
@@ -203,14 +233,14 @@ def _refuse_another_network(ticket: Ticket, device: torch.device) -> None:
 
 
 def _start_nccl_log(device: torch.device) -> Path | None:
-    return nccl_log.start() if backend_of(device) == "nccl" else None
+    return nccl_log.start() if group.backend_of(device) == "nccl" else None
 
 
 @contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
-    except TransferError as error:
+    except group.TransferError as error:
         raise ProbeFailed(f"{error}; what does the command in the other pod say, and does it run?") from error
     except torch.cuda.OutOfMemoryError as error:
         raise ProbeFailed(

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from slipstream.cluster.autoscalers import Autoscaler
-from slipstream.cluster.release import Workload
+from slipstream.cluster import autoscalers, release
 from slipstream.cluster.status import Row, Staleness, Status
 
 WIDTH = 100
@@ -79,11 +78,11 @@ def _ledger(status: Status) -> str:
     return f"{verdict}; groups: {groups or 'none'}"
 
 
-def _workload(workload: Workload, autoscaler: Autoscaler | None) -> tuple[str, ...]:
+def _workload(workload: release.Workload, autoscaler: autoscalers.Autoscaler | None) -> tuple[str, ...]:
     return workload.title, f"{workload.ready}/{workload.desired}", _autoscaler(autoscaler)
 
 
-def _autoscaler(autoscaler: Autoscaler | None) -> str:
+def _autoscaler(autoscaler: autoscalers.Autoscaler | None) -> str:
     if autoscaler is None:
         return NOTHING
     kind = "KEDA" if autoscaler.kind == "ScaledObject" else "HPA"

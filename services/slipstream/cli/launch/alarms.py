@@ -4,18 +4,16 @@ Each alarm is a function of the rows of the run, and of replay's ledger if it is
 alerts of Prometheus on the same conditions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Literal
 
-from slipstream.cli.launch.columns import duration
-from slipstream.cli.launch.filtered import ALARM_SHARE, WINDOW_STEPS
+from slipstream.cli.launch import columns, filtered, last_sample
 from slipstream.cli.launch.history import PACE_STEPS, History, Row, number
-from slipstream.cli.launch.last_sample import one_line
 from slipstream.config import RunConfig
-from slipstream.records import NEVER_PAUSED, Admission, Ledger
+from slipstream.records import NEVER_PAUSED, Admission, Ledger, finite_number
 
 Severity = Literal["error", "warning", "note"]
 IDLE_SHARE, OVER_AGE_SHARE, TRUNCATED_SHARE, WITHHELD_SHARE = 0.5, 0.05, 0.5, 0.1
@@ -54,8 +52,8 @@ class Facts:
 
     def mean(self, key: str) -> float | None:
         """Return the mean of a key over the newest steps; None if fewer than WINDOW_STEPS have it."""
-        values = [number(row, key) for row in self.recent if isinstance(row.get(key), int | float)]
-        return sum(values) / len(values) if len(values) >= WINDOW_STEPS else None
+        values = _numbers(self.recent, key)
+        return sum(values) / len(values) if len(values) >= filtered.WINDOW_STEPS else None
 
 
 def find_alarms(
@@ -108,7 +106,7 @@ def _silent(facts: Facts) -> Alarm | None:
     return Alarm(
         name="silent",
         severity="error",
-        words=f"no step for {duration(silence)}; one takes {duration(usual)}",
+        words=f"no step for {columns.duration(silence)}; one takes {columns.duration(usual)}",
         action="logs/learner.log says what the learner waits for; look for pods that do not answer",
     )
 
@@ -117,12 +115,13 @@ def _paused(facts: Facts) -> Alarm | None:
     admission = facts.admission
     if not admission.paused:
         return None
-    by = f" by {one_line(admission.by)}" if admission.by else ""
-    time = "" if admission.seconds is None else f" for {duration(admission.seconds)}"
+    by = f" by {last_sample.one_line(admission.by)}" if admission.by else ""
+    time = "" if admission.seconds is None else f" for {columns.duration(admission.seconds)}"
     return Alarm(
         name="paused",
         severity="note",
-        words=f"paused{by}{time}" + (f": {one_line(admission.reason)}" if admission.reason else ""),
+        words=f"paused{by}{time}"
+        + (f": {last_sample.one_line(admission.reason)}" if admission.reason else ""),
         action="`slipstream control resume` ends the pause",
     )
 
@@ -172,10 +171,38 @@ def _residual(facts: Facts) -> Alarm | None:
     )
 
 
+def _unchanged(facts: Facts) -> Alarm | None:
+    """Warn if a step trained, and its published weights are those of the step before."""
+    same = [
+        row
+        for before, row in zip([None, *facts.recent], facts.recent, strict=False)
+        if finite_number(row.get("weights_changed")) == 0.0
+        and _trained(row)
+        and (not before or _trained(before))
+    ]  # with weights.overlap, a row has the publication of the row before
+    if not same:
+        return None
+    return Alarm(
+        name="unchanged",
+        severity="error" if same[-1] is facts.recent[-1] else "warning",
+        words=f"{len(same)} of the last {len(facts.recent)} steps published the same weights as before",
+        action="raise `learner.learning_rate`: its steps are lost in the precision of the published weights",
+    )
+
+
+def _trained(row: Row) -> bool:
+    """Return whether a step had a learning rate, and a finite gradient that is not 0."""
+    values = (number(row, "learning_rate"), number(row, "gradient_norm"))
+    return min(values) > 0 and not number(row, "bad_steps")
+
+
 def _equal_rewards(facts: Facts) -> Alarm | None:
-    shares = [row.get("unvaried_share") for row in facts.recent[-WINDOW_STEPS:]]
-    numbers = [share for share in shares if isinstance(share, int | float)]
-    if len(numbers) < WINDOW_STEPS or min(numbers) < ALARM_SHARE or not _rewards_train(facts.config):
+    numbers = _numbers(facts.recent[-filtered.WINDOW_STEPS :], "unvaried_share")
+    if (
+        len(numbers) < filtered.WINDOW_STEPS
+        or min(numbers) < filtered.ALARM_SHARE
+        or not _rewards_train(facts.config)
+    ):
         return None
     mean = number(facts.history.last_step, "reward_mean")
     return Alarm(
@@ -189,7 +216,7 @@ def _equal_rewards(facts: Facts) -> Alarm | None:
 
 def _filtered(facts: Facts) -> Alarm | None:
     share = _filtered_share(facts)
-    if share is None or share < ALARM_SHARE or not _rewards_train(facts.config):
+    if share is None or share < filtered.ALARM_SHARE or not _rewards_train(facts.config):
         return None
     return Alarm(
         name="filtered",
@@ -201,7 +228,7 @@ def _filtered(facts: Facts) -> Alarm | None:
 
 def _idle(facts: Facts) -> Alarm | None:
     share = time_shares(facts.recent).get("wait", 0.0)
-    if share < IDLE_SHARE or len(facts.recent) < WINDOW_STEPS:
+    if share < IDLE_SHARE or len(facts.recent) < filtered.WINDOW_STEPS:
         return None
     synchronous = facts.config is not None and not facts.config.staleness.pipeline_depth
     return Alarm(
@@ -304,7 +331,7 @@ def _filtered_share(facts: Facts) -> float | None:
     """Return the share of the newest groups, or else that of all groups of the ledger."""
     if facts.history.filtered_share is not None or facts.ledger is None:
         return facts.history.filtered_share
-    least = WINDOW_STEPS * (facts.config.learner.groups_per_step if facts.config else 1)
+    least = filtered.WINDOW_STEPS * (facts.config.learner.groups_per_step if facts.config else 1)
     inserted = facts.ledger.inserted
     return sum(facts.ledger.filtered.values()) / inserted if inserted >= least else None
 
@@ -312,6 +339,12 @@ def _filtered_share(facts: Facts) -> float | None:
 def _rewards_train(config: RunConfig | None) -> bool:
     distillation = config.algorithm.resolved_distillation() if config is not None else None
     return distillation is None or distillation.reward_weight > 0
+
+
+def _numbers(rows: Sequence[Row], key: str) -> list[float]:
+    """Return the numbers of a key, of the rows that have one."""
+    values = (finite_number(row.get(key)) for row in rows)
+    return [value for value in values if value is not None]
 
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -322,6 +355,7 @@ CHECKS: tuple[Callable[[Facts], Alarm | None], ...] = (
     _no_rollout,
     _collapsing,
     _bad_steps,
+    _unchanged,
     _residual,
     _equal_rewards,
     _filtered,

@@ -20,9 +20,7 @@ from pathlib import Path
 from slipstream.cli.launch.columns import duration
 from slipstream.cli.launch.history import Row, Tail, number
 from slipstream.cli.launch.process import PodFailed, Process, ended_how, stop_processes
-from slipstream.config import RunConfig, WarmupConfig
-from slipstream.config.data import FileData, parts
-from slipstream.config.load import dump_config
+from slipstream.config import RunConfig, WarmupConfig, data, dump_config
 
 FORMAT = 1
 COMMAND = (sys.executable, "-m", "slipstream.learner.stages.warmup")
@@ -178,7 +176,7 @@ def _settings(warmup: WarmupConfig | None) -> WarmupConfig:
 
 def _file_states(config: RunConfig) -> list[tuple[str, int, int]]:
     """Return path, size and time of the input files, which identify their content in the digest."""
-    files = [part for part in parts(config.data) if isinstance(part, FileData)]
+    files = [part for part in data.parts(config.data) if isinstance(part, data.FileData)]
     paths = [path for file in files for path in (file.path, file.held_out_path) if path is not None]
     if config.model.path is not None:
         paths += sorted(config.model.path.glob("*.safetensors")) + sorted(config.model.path.glob("*.json"))

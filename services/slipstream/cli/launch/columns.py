@@ -1,6 +1,7 @@
 """The columns of a step, for the live panel and for plain lines."""
 
 from slipstream.cli.launch.history import History, Row
+from slipstream.records.json_values import finite_number
 
 NOTHING = "–"
 
@@ -46,8 +47,7 @@ def evaluation_line(row: Row) -> str:
 def accuracy_at(history: History, step: int) -> float | None:
     """Return the accuracy of the newest evaluation that is not later than `step`."""
     steps = [evaluated for evaluated in history.evaluations if evaluated <= step]
-    value = history.evaluations[max(steps)].get("accuracy") if steps else None
-    return float(value) if isinstance(value, int | float) else None
+    return history.accuracy_of(max(steps)) if steps else None
 
 
 def duration(seconds: float) -> str:
@@ -63,5 +63,5 @@ def duration(seconds: float) -> str:
 
 
 def _show(row: Row, key: str, form: str, *, nothing: str = NOTHING) -> str:
-    value = row.get(key)
-    return form.format(value) if isinstance(value, int | float) else nothing
+    value = finite_number(row.get(key))
+    return nothing if value is None else form.format(value)

@@ -8,6 +8,7 @@ from typing import Any
 from slipstream.cli.launch.history import History, Row
 from slipstream.cli.launch.plots import BLUE, GREEN, ORANGE, Draw, draw_line, name_axes
 from slipstream.cli.launch.summary import staleness_counts
+from slipstream.records.json_values import finite_number
 
 Points = Sequence[tuple[int, float]]
 Runs = Mapping[str, History]
@@ -102,7 +103,7 @@ def _value(row: Row, key: str) -> float | None:
     value: object = row
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    return float(value) if isinstance(value, int | float) else None
+    return finite_number(value)
 
 
 def _keys(row: Row, before: str = "") -> Iterator[str]:

@@ -10,12 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from slipstream.cli.launch import columns, last_sample, run_directory
 from slipstream.cli.launch.alarms import find_alarms
-from slipstream.cli.launch.columns import evaluation_line, step_line
 from slipstream.cli.launch.history import History, Row
-from slipstream.cli.launch.last_sample import read_last_sample
 from slipstream.cli.launch.panel import View, panel
-from slipstream.cli.launch.run_directory import RunDirectory
 from slipstream.config import RunConfig
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 class Display(Protocol):
     """Shows a run. An error of the display must not stop the run."""
 
-    def follow(self, run: RunDirectory) -> None:
+    def follow(self, run: run_directory.RunDirectory) -> None:
         """Show this run, whose directory is there."""
 
     def say(self, line: str) -> None:
@@ -58,7 +56,7 @@ class PlainDisplay:
         self._stream = stream
         self._next_waiting_line = 0.0
 
-    def follow(self, run: RunDirectory) -> None:
+    def follow(self, run: run_directory.RunDirectory) -> None:
         """Do nothing."""
 
     def say(self, line: str) -> None:
@@ -81,9 +79,9 @@ class PlainDisplay:
         """Print one line for each row."""
         for row in new:
             if row.get("event") == "step" and isinstance(row.get("step"), int):
-                self.say(step_line(row, history, steps=self._steps))
+                self.say(columns.step_line(row, history, steps=self._steps))
             elif row.get("event") == "evaluation":
-                self.say(evaluation_line(row))
+                self.say(columns.evaluation_line(row))
             elif row.get("event") == "progress":
                 self.say(str(row.get("text")))
 
@@ -117,7 +115,7 @@ class LiveDisplay:
         self._live = Live("", console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
 
-    def follow(self, run: RunDirectory) -> None:
+    def follow(self, run: run_directory.RunDirectory) -> None:
         """Show the samples of this run."""
         self._samples = run.samples
 
@@ -136,7 +134,7 @@ class LiveDisplay:
         """Take the rows into the panel."""
         for row in new:
             if row.get("event") == "evaluation":
-                self.say(evaluation_line(row))
+                self.say(columns.evaluation_line(row))
             elif row.get("event") == "progress":
                 self.say(str(row.get("text")))
         if history.last_step:
@@ -164,7 +162,7 @@ class LiveDisplay:
             steps=self._config.learner.steps,
             groups_per_step=self._config.learner.groups_per_step,
             history=history,
-            sample=read_last_sample(self._samples) if self._samples else None,
+            sample=last_sample.read_last_sample(self._samples) if self._samples else None,
         )
 
     def _draw(self, view: View) -> None:
@@ -197,7 +195,7 @@ class FallbackDisplay:
         self._plain = plain
         self._failed = False
 
-    def follow(self, run: RunDirectory) -> None:
+    def follow(self, run: run_directory.RunDirectory) -> None:
         """Show the samples of this run."""
         self._call(lambda display: display.follow(run))
 

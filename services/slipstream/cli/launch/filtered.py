@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from slipstream.cli.launch.history import Row
-from slipstream.records import Ledger
+from slipstream.records import Ledger, finite_number
 
 WINDOW_STEPS = 3
 """Window of the shares, in steps. A warning needs a full window."""
@@ -70,9 +70,9 @@ class UnvariedSteps:
 
     def add(self, row: Row) -> None:
         """Add the row of a step."""
-        share = row.get("unvaried_share")
-        if isinstance(share, int | float):
-            self._shares.append(float(share))
+        share = finite_number(row.get("unvaried_share"))
+        if share is not None:
+            self._shares.append(share)
 
     def warning(self) -> str:
         """Return a warning, once, if the last steps had no training signal; empty otherwise."""

@@ -4,14 +4,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from slipstream.records import ReplayStats
-from slipstream.records.json_values import finite_number
+from slipstream.records import ReplayStats, finite_number
 
 Row = Mapping[str, Any]
 PACE_STEPS = 20
 """Number of newest steps from which the pace of a run is computed."""
+MOST_STEPS = 2**53
+"""Largest step; a float has each integer up to it."""
 
 
 class Tail:
@@ -70,18 +71,18 @@ class History:
     def add(self, row: Row) -> None:
         """Add one row; an unknown event is ignored."""
         event, step = row.get("event"), row.get("step")
-        self.rows += isinstance(event, str) or isinstance(step, int)
-        if event == "step" and isinstance(step, int):
+        self.rows += isinstance(event, str) or is_step(step)
+        if event == "step" and is_step(step):
             self.steps[step] = row
             self.sessions[-1].loop_seconds = number(row, "elapsed_seconds")
             self.sessions[-1].idle_seconds += number(row, "wait_seconds")
-        elif event == "evaluation" and isinstance(step, int):
+        elif event == "evaluation" and is_step(step):
             self.evaluations[step] = row
         elif event == "resumed":
             self._resume(step)
         elif event in ("finished", "interrupted"):
             self.sessions[-1] = LearnerSession(number(row, "loop_seconds"), number(row, "idle_seconds"))
-            if event == "finished" and isinstance(step, int):
+            if event == "finished" and is_step(step):
                 self.finished = step
 
     @property
@@ -135,11 +136,16 @@ class History:
     def _resume(self, step: object) -> None:
         """Start a session at a checkpoint, and drop the rows of later steps, which are repeated."""
         self.sessions.append(LearnerSession())
-        if isinstance(step, int):
+        if is_step(step):
             self.steps = {done: row for done, row in self.steps.items() if done <= step}
             self.evaluations = {done: row for done, row in self.evaluations.items() if done <= step}
             if self.finished is not None and self.finished > step:
                 self.finished = None
+
+
+def is_step(value: object) -> TypeGuard[int]:
+    """Return whether a value of a row can be the number of a step."""
+    return isinstance(value, int) and 0 <= value <= MOST_STEPS
 
 
 def read_history(path: Path) -> History:
@@ -162,6 +168,6 @@ def _accuracy(row: Row) -> float | None:
 def _parse(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None

@@ -19,7 +19,7 @@ def read_last_sample(path: Path) -> Row | None:
     line = _last_line(path)
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
 

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from slipstream.cli.launch import columns, last_sample, summary
 from slipstream.cli.launch.alarms import Alarm, time_shares
-from slipstream.cli.launch.columns import NOTHING, duration
 from slipstream.cli.launch.curves import Points, curve, histogram, stacked_bar
 from slipstream.cli.launch.history import PACE_STEPS, History, Row, number
-from slipstream.cli.launch.last_sample import describe_rewards, few_lines, one_line, prompt_of
-from slipstream.cli.launch.summary import histogram_of
+from slipstream.records.json_values import finite_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,7 +62,7 @@ def panel(view: View, *, width: int, height: int) -> "RenderableType":
     sample = _sample(view.sample, width=inner, lines=min(SAMPLE_LINES, budget - len(lines)))
     return Panel(
         Group(_progress(view, width=inner), Text(), *lines, *sample),
-        title=Text(one_line(view.title), style="bold"),
+        title=Text(last_sample.one_line(view.title), style="bold"),
         title_align="left",
         border_style="cyan",
         width=width,
@@ -101,9 +100,9 @@ def _progress(view: View, *, width: int) -> "RenderableType":
     left = view.history.seconds_left(view.steps)
     words = [f"step {step}/{view.steps}"]
     if left is not None and step < view.steps:
-        words.append(f"{duration(max(left - view.seconds_since_step, 0))} left")
+        words.append(f"{columns.duration(max(left - view.seconds_since_step, 0))} left")
     if view.seconds_since_step >= LONG_STEP_SECONDS and step < view.steps:
-        words.append(f"this step {duration(view.seconds_since_step)}")
+        words.append(f"this step {columns.duration(view.seconds_since_step)}")
     line = Table.grid(expand=True, padding=(0, 1))
     line.add_column(ratio=1)
     line.add_column(no_wrap=True)
@@ -132,7 +131,7 @@ def _staleness(last: Row) -> list["Text"]:
     if "staleness_mean" not in last:
         return []
     mean, oldest = number(last, "staleness_mean"), number(last, "staleness_max")
-    ages = histogram(histogram_of(last))
+    ages = histogram(summary.histogram_of(last))
     return [_line("staleness", (f"mean {mean:.2f}  max {oldest:.0f}", "bold"), f"   {ages}")]
 
 
@@ -189,7 +188,7 @@ def _who_waits(view: View) -> str:
     """Say who waits for whom, by the groups of replay."""
     stats = view.history.replay
     if stats is None:
-        return NOTHING
+        return columns.NOTHING
     if stats.admission.paused:
         return "paused"
     if stats.ledger.buffered + stats.ledger.in_flight < view.groups_per_step:
@@ -201,12 +200,12 @@ def _counts(history: History) -> list["Text"]:
     last = history.last_step
     shares = {
         "filtered": history.filtered_share,
-        "truncated": last.get("truncated_fraction"),
-        "over age": last.get("over_age_fraction") or None,
+        "truncated": finite_number(last.get("truncated_fraction")),
+        "over age": finite_number(last.get("over_age_fraction")) or None,
     }
     words = [f"version {number(last, 'version'):.0f}"] if "version" in last else []
-    words += [f"{name} {value:.0%}" for name, value in shares.items() if isinstance(value, int | float)]
-    rollouts = f"{number(last, 'workers'):.0f}" if "workers" in last else NOTHING
+    words += [f"{name} {value:.0%}" for name, value in shares.items() if value is not None]
+    rollouts = f"{number(last, 'workers'):.0f}" if "workers" in last else columns.NOTHING
     return [_line("rollouts", (rollouts, "bold"), "   ", "   ".join(words))] if words else []
 
 
@@ -220,18 +219,18 @@ def _sample(sample: Row | None, *, width: int, lines: int) -> list["Text"]:
         return []
     from rich.text import Text
 
-    texts = {"prompt": prompt_of(sample), "answer": str(sample.get("text", ""))}
+    texts = {"prompt": last_sample.prompt_of(sample), "answer": str(sample.get("text", ""))}
     most = max((lines - 1) // len(texts), 1)
     made = [Text()] if lines > LEAST_SAMPLE_LINES else []
     made.append(
         _line(
             "sample",
-            f"step {one_line(str(sample.get('step', NOTHING)))}  ",
-            (describe_rewards(sample), "bold"),
+            f"step {last_sample.one_line(str(sample.get('step', columns.NOTHING)))}  ",
+            (last_sample.describe_rewards(sample), "bold"),
         )
     )
     for name, text in texts.items():
-        parts = few_lines(
+        parts = last_sample.few_lines(
             text, width=width - LABEL_CELLS, count=most if name == "answer" else max(most - 1, 1)
         )
         made += [_line(name if index == 0 else "", part) for index, part in enumerate(parts)]

@@ -12,6 +12,9 @@ from slipstream.cli.launch.summary import staleness_counts, staleness_mean
 Draw = Callable[[Any], None]
 """Draws into the axes of matplotlib."""
 BLUE, ORANGE, GREEN = "#2563eb", "#ea580c", "#059669"
+"""The colours of all pictures, and of the tokens in the console (console/static/colours.js)."""
+BELOW_ZERO, ABOVE_ZERO = BLUE, ORANGE
+"""Where a colour says which sign a number has."""
 SIZE = (8.0, 4.5)
 DOTS_PER_INCH = 120
 SMOOTH_SHARE = 20
@@ -64,11 +67,7 @@ def smooth(values: Sequence[float], window: int) -> list[float]:
 
 def _reward(history: History, axes: Any) -> None:
     draw_line(axes, history.column("reward_mean"), color=BLUE, label="training reward")
-    points = [
-        (step, row["accuracy"])
-        for step, row in sorted(history.evaluations.items())
-        if row.get("accuracy") is not None
-    ]
+    points = history.accuracies
     if points:
         axes.plot(*zip(*points, strict=True), "o--", color=ORANGE, lw=1.5, ms=7, label="held-out accuracy")
     for (step, accuracy), drop in zip(points[:1] + points[1:][-1:], (-18, 9), strict=False):

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from slipstream.config import RunConfig
+from slipstream.config import RunConfig, stages
 from slipstream.config.rewards.models import ScoringModel
-from slipstream.config.stages import DistillationStage, SampledStage
 
 REPLAY, VERIFIER, TEACHER, LEARNER = "replay", "verifier", "teacher", "learner"
 ROLLOUT, ACTOR = "rollout", "actor"
@@ -58,7 +57,7 @@ def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     """Return the pods of a run on this machine, in the order of their start."""
     engine, workers = config.rollout.start_timeout_seconds, range(config.rollout.workers)
     services = [_pod(REPLAY), _pod(VERIFIER, start_seconds=_verifier_start_seconds(config.rewards))]
-    stage = next((stage for stage in config.stages if isinstance(stage, SampledStage)), None)
+    stage = next((stage for stage in config.stages if isinstance(stage, stages.SampledStage)), None)
     module = f"{LEARNER}.stage" if stage else LEARNER
     learner_needs: tuple[str, ...] = (REPLAY,)
     if config.algorithm.resolved_distillation() is not None:
@@ -70,7 +69,7 @@ def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     needs = (REPLAY, LEARNER)
     rollouts = [_pod(ROLLOUT, name=f"{ROLLOUT}-{i}", needs=needs, start_seconds=engine) for i in workers]
     actors = [_pod(ACTOR, name=f"{ACTOR}-{i}", needs=(REPLAY, VERIFIER)) for i in range(config.actor.workers)]
-    if isinstance(stage, DistillationStage):
+    if isinstance(stage, stages.DistillationStage):
         teacher = ("--set", f"model.path={json.dumps(str(stage.teacher.absolute()))}")
         rollouts = [replace(rollout, command=(*rollout.command, *teacher)) for rollout in rollouts]
         actors = [replace(actor, command=(*actor.command, *teacher)) for actor in actors]

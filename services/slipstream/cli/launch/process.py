@@ -2,20 +2,27 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from slipstream.cli.launch.first_error import first_error
 from slipstream.rpc.ready_file import ReadyFile
 
 READY_POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.2
 LOG_LINES = 15
-LONGEST_TAIL_BYTES = 64 * 1024
+LONGEST_ERROR_TAIL_BYTES = 64 * 1024
+LONGEST_ERROR = 600
+"""Most characters of the exception that are shown."""
+_EXCEPTION = re.compile(
+    r"^(?:\([^)]*\) )?"  # (EngineCore pid=17425)
+    r"(?:ERROR \S+ \S+ \[[^\]]*\] )?"  # ERROR 11-22 17:17:15 [core.py:1510]
+    r"(?P<error>(?:\w+\.)*[A-Z]\w*(?:Error|Exception): \S.*)$"
+)
 
 
 class Process:
@@ -75,7 +82,7 @@ class Process:
         """The last lines that this process, and no earlier one, wrote to its log."""
         with self.log.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(self._log_start, size - LONGEST_TAIL_BYTES))
+            stream.seek(max(self._log_start, size - LONGEST_ERROR_TAIL_BYTES))
             return stream.read().decode(errors="replace").splitlines()[-count:]
 
     def first_error(self) -> str | None:
@@ -134,6 +141,16 @@ async def stop_processes(processes: Sequence[Process], *, seconds: float) -> lis
             process.kill()
         return [process.name for process in late]
     return []
+
+
+def first_error(lines: Iterable[str]) -> str | None:
+    """Return type and message of the first exception in the output of a failed process; None without one.
+
+    vLLM's engine is a child process. When it fails, the log ends with an error of the parent («Engine core
+    initialization failed. See root cause above»), some hundred lines after the cause.
+    """
+    error = next((match["error"] for line in lines if (match := _EXCEPTION.match(line.rstrip()))), None)
+    return None if error is None else error[:LONGEST_ERROR]
 
 
 async def _death(pid: int) -> None:

@@ -1,6 +1,10 @@
-"""The directory of a run: created once, found by --resume, and locked by one launcher at a time."""
+"""The directory of a run: created once, found by --resume, and locked by one launcher at a time.
+
+`Writing` is the checkpoint or model that the learner is writing into it.
+"""
 
 import fcntl
+import json
 import os
 import time
 from dataclasses import dataclass
@@ -10,12 +14,31 @@ from typing import Self
 
 from slipstream.cli.errors import UsageError
 from slipstream.cli.launch.history import read_history
-from slipstream.config import ConfigError, RunConfig, load_config
-from slipstream.config.load import dump_config, dump_given
+from slipstream.config import ConfigError, RunConfig, load, load_config
 
 LATEST = "latest"
 LOCK = "launcher.lock"
 LOCKS = Path("/proc/locks")
+PARTIAL = ".partial-"
+MEGABYTE, GIGABYTE = 10**6, 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A checkpoint or model that the learner is writing, with its progress from the sizes of its files."""
+
+    what: str
+    """Name of the complete folder."""
+    written: int
+    """Bytes of weights that are written."""
+    total: int | None
+    """Bytes of weights of the complete folder; None if state.json does not have them."""
+
+    def __str__(self) -> str:
+        size = self.written if self.total is None else max(self.written, self.total)
+        unit, name, digits = (GIGABYTE, "GB", 1) if size >= GIGABYTE else (MEGABYTE, "MB", 0)
+        of = "" if self.total is None else f" of {size / unit:.{digits}f}"
+        return f"writing {self.written / unit:.{digits}f}{of} {name} ({self.what})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +101,25 @@ class RunDirectory:
         return max((int(file.parent.name.partition("_")[2]) for file in (*steps, *rounds)), default=None)
 
     @property
+    def writing(self) -> Writing | None:
+        """The folder that the learner is writing; None if there is none.
+
+        The learner writes into a folder `.partial-NAME`, and renames it when it is complete. The state.json
+        of a checkpoint is written first, and has the size of the checkpoint.
+        """
+        for parent in (self.path / "checkpoints", self.path / "rounds", self.path):
+            for folder in sorted(parent.glob(f"{PARTIAL}*")):
+                return Writing(folder.name.removeprefix(PARTIAL), _bytes_below(folder), _total(folder))
+        return None
+
+    @property
     def source(self) -> Path:
         """The configuration as the user wrote it, before the cold start."""
         return self.path / "source.yaml"
 
     def write_config(self, config: RunConfig, *, source: RunConfig) -> None:
         """Write the configuration that the pods read, and the one that the user wrote."""
-        for path, text in ((self.source, dump_given(source)), (self.config, dump_config(config))):
+        for path, text in ((self.source, load.dump_given(source)), (self.config, load.dump_config(config))):
             partial = path.with_suffix(".partial")
             partial.write_text(text, encoding="utf-8")
             partial.rename(path)
@@ -201,3 +236,23 @@ def _point_latest(runs_dir: Path, path: Path) -> None:
     partial.unlink(missing_ok=True)
     partial.symlink_to(os.path.relpath(path, runs_dir.absolute()))
     partial.replace(runs_dir / LATEST)
+
+
+def _bytes_below(folder: Path) -> int:
+    """Return the size of the weights; other files are small, and not part of the total."""
+    total = 0
+    for path in folder.rglob("*.safetensors"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue  # the folder has just been renamed
+    return total
+
+
+def _total(folder: Path) -> int | None:
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    size = state.get("bytes") if isinstance(state, dict) else None
+    return size if isinstance(size, int) else None

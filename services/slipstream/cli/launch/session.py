@@ -14,17 +14,12 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from slipstream.cli.errors import RunFailed
+from slipstream.cli.launch import history, process, run_directory, run_warnings, supervisor
 from slipstream.cli.launch.display import Display
-from slipstream.cli.launch.history import History, Tail
 from slipstream.cli.launch.interrupt import Interrupt
-from slipstream.cli.launch.ledger import grpc_logs_errors_only, read_ledger
+from slipstream.cli.launch.ledger import grpc_logs_errors_only, read_ledger, read_stats
 from slipstream.cli.launch.pods import LEARNER, REPLAY, PodSpec, address_environment
-from slipstream.cli.launch.process import PodFailed, Process, ended_how
-from slipstream.cli.launch.run_directory import RunDirectory
-from slipstream.cli.launch.run_warnings import RunWarnings
 from slipstream.cli.launch.summary import describe, summarize, write_summary
-from slipstream.cli.launch.supervisor import Supervisor
-from slipstream.cli.launch.writing import Writing, read_writing
 from slipstream.config import RunConfig
 from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
@@ -41,7 +36,7 @@ class Session:
     def __init__(
         self,
         config: RunConfig,
-        run: RunDirectory,
+        run: run_directory.RunDirectory,
         pods: Sequence[PodSpec],
         cleanup: ProcessCleanup,
         display: Display,
@@ -50,15 +45,16 @@ class Session:
         self._run = run
         self._cleanup = cleanup
         self._display = display
-        self._history = History()
-        self._tail = Tail(run.metrics)
-        self._writing: Writing | None = None
+        self._history = history.History()
+        self._tail = history.Tail(run.metrics)
+        self._writing: run_directory.Writing | None = None
         self._next_line = 0.0
-        self._supervisor = Supervisor(
+        self._began = time.time()
+        self._supervisor = supervisor.Supervisor(
             pods, run, environment=cleanup.environment, say=display.say, started=cleanup.started
         )
         names = [pod.name for pod in pods]
-        self._warnings = RunWarnings(config, run, names, say=display.say, history=self._history)
+        self._warnings = run_warnings.RunWarnings(config, run, names, say=display.say, history=self._history)
 
     async def live(self, interrupt: Interrupt) -> dict[str, Any]:
         """From the first pod to the plots; returns the summary. Errors: RunFailed when all has stopped."""
@@ -78,12 +74,12 @@ class Session:
             raise RunFailed(loss)
         return summary
 
-    async def _train(self, interrupt: Interrupt) -> PodFailed | None:
+    async def _train(self, interrupt: Interrupt) -> process.PodFailed | None:
         watcher, opener = asyncio.create_task(self._watch()), asyncio.create_task(self._end_pause())
         watcher.add_done_callback(self._say_if_blind)
         try:
             await self._supervisor.run(interrupt.requested)
-        except PodFailed as failure:
+        except process.PodFailed as failure:
             return failure
         finally:
             for task in (watcher, opener):
@@ -92,8 +88,14 @@ class Session:
         return None
 
     async def _end_pause(self) -> None:
-        """End the pause that an earlier life of the run may have left: who starts a run wants it to train."""
+        """End the pause that an earlier life of the run may have left: who starts a run wants it to train.
+
+        A pause that is newer than this life stays.
+        """
         address = await self._supervisor.address_of(REPLAY)
+        stats = await read_stats(address, self._config.rpc)
+        if stats is not None and stats.admission.paused and (stats.admission.since or 0.0) > self._began:
+            return
         with grpc_logs_errors_only():
             from slipstream.rpc.control import ControlFailed, set_admission
 
@@ -142,7 +144,7 @@ class Session:
 
     async def _stop(self, interrupt: Interrupt) -> dict[str, Any]:
         """Stop everything in order; the summary of what it came to."""
-        self._writing = read_writing(self._run.path)
+        self._writing = self._run.writing
         longest = max((seconds for _, seconds in self._history.column("train_seconds")), default=0.0)
         await self._supervisor.stop_work(self._progress, step_seconds=longest)
         self._take(show=True)
@@ -155,7 +157,7 @@ class Session:
 
     def _progress(self) -> Hashable:
         """Return a value that changes while the learner writes, and show the progress every few seconds."""
-        writing = read_writing(self._run.path)
+        writing = self._run.writing
         moved, self._writing = writing != self._writing, writing  # a killed one's rest does not move
         if writing is not None and moved and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_SECONDS
@@ -170,7 +172,7 @@ class Session:
         if not learner.status:
             return None
         step = self._run.last_checkpoint
-        how = "was killed" if learner.status < 0 else ended_how(learner.status)
+        how = "was killed" if learner.status < 0 else process.ended_how(learner.status)
         if step is not None and step >= max(self._history.steps, default=0):
             return f"the learner {how} after its checkpoint of step {step}; see {learner.log}"
         last = "there is none" if step is None else f"the last one is of step {step}"
@@ -182,7 +184,9 @@ class Session:
         command = (sys.executable, "-m", "slipstream.cli.launch.plots", str(self._run.path))
         if not self._history.steps:
             return
-        plots = Process("plots", command, log=self._run.log("plots"), environment=self._cleanup.environment)
+        plots = process.Process(
+            "plots", command, log=self._run.log("plots"), environment=self._cleanup.environment
+        )
         self._cleanup.started(plots.pid)
         try:
             status = await asyncio.wait_for(plots.ended(), timeout=seconds)

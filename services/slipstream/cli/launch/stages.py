@@ -14,18 +14,13 @@ from typing import Any
 from slipstream.cli.checks.context import with_context
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.errors import RunFailed, UsageError
-from slipstream.cli.launch import cold_start
+from slipstream.cli.launch import cold_start, history, process, run_directory, session
 from slipstream.cli.launch.display import Display, open_display
-from slipstream.cli.launch.history import Row, Tail
 from slipstream.cli.launch.interrupt import Interrupt
 from slipstream.cli.launch.pods import PodSpec
-from slipstream.cli.launch.process import PodFailed
-from slipstream.cli.launch.run_directory import RunDirectory
-from slipstream.cli.launch.session import Session
 from slipstream.cli.launch.summary import write_summary
-from slipstream.config import RunConfig
+from slipstream.config import RunConfig, stages
 from slipstream.config.stage_runs import StageRun, stage_runs
-from slipstream.config.stages import SupervisedStage
 from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 DONE = "stage.json"
@@ -38,7 +33,7 @@ class Stages:
     def __init__(
         self,
         config: RunConfig,
-        run: RunDirectory,
+        run: run_directory.RunDirectory,
         interrupt: Interrupt,
         cleanup: ProcessCleanup,
         display: Display,
@@ -52,9 +47,14 @@ class Stages:
         self._interrupt = interrupt
         self._cleanup = cleanup
         self._display = display
+        self._shown = display  # the panel of a stage while that stage runs
         self._pods = pods
         self._command = supervised_command
         self._plain = plain
+
+    def say(self, line: str) -> None:
+        """Show a line on the display that is on the terminal now: a panel would draw over any other's."""
+        self._shown.say(line)
 
     async def live(self, model: Path) -> None:
         """From `model` through all stages; returns early when interrupted. Errors: RunFailed."""
@@ -77,12 +77,14 @@ class Stages:
             self._display.say(line)
         self._display.say(f"model {self._run.path / 'model'}")
 
-    async def _do(self, stage_run: StageRun, directory: RunDirectory, model: Path) -> Summary | None:
+    async def _do(
+        self, stage_run: StageRun, directory: run_directory.RunDirectory, model: Path
+    ) -> Summary | None:
         """Run one stage to its end; None when it was interrupted."""
         directory.make_folders()
         config = resolved(stage_run, directory, model)
         directory.write_config(config, source=stage_run.config)
-        if isinstance(stage_run.stage, SupervisedStage):
+        if isinstance(stage_run.stage, stages.SupervisedStage):
             metrics = await self._supervised(config, directory, stage_run.stage.name)
         else:
             metrics = await self._session(config, directory)
@@ -97,7 +99,9 @@ class Stages:
         write_summary(directory.path / DONE, summary)
         return summary
 
-    async def _supervised(self, config: RunConfig, directory: RunDirectory, name: str) -> Summary | None:
+    async def _supervised(
+        self, config: RunConfig, directory: run_directory.RunDirectory, name: str
+    ) -> Summary | None:
         output = directory.path / "model"
         try:
             made = await cold_start.cold_start(
@@ -110,29 +114,30 @@ class Stages:
                 command=self._command,
                 what=name,
             )
-        except PodFailed as error:
+        except process.PodFailed as error:
             raise RunFailed(str(error)) from error
         if not made:
             return None
-        rows = Tail(output.with_name(f"{output.name}.log")).rows()
+        rows = history.Tail(output.with_name(f"{output.name}.log")).rows()
         directory.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         return _of_supervised(rows)
 
-    async def _session(self, config: RunConfig, directory: RunDirectory) -> Summary | None:
-        display = open_display(config, plain=self._plain)
+    async def _session(self, config: RunConfig, directory: run_directory.RunDirectory) -> Summary | None:
+        self._shown = display = open_display(config, plain=self._plain)
         display.follow(directory)
         try:
-            summary = await Session(config, directory, self._pods(config), self._cleanup, display).live(
-                self._interrupt
-            )
+            summary = await session.Session(
+                config, directory, self._pods(config), self._cleanup, display
+            ).live(self._interrupt)
         finally:
             display.close()
+            self._shown = self._display
         if summary["interrupted"]:
             return None
-        return _of_session(summary, Tail(directory.metrics).rows())
+        return _of_session(summary, history.Tail(directory.metrics).rows())
 
 
-def resolved(stage_run: StageRun, directory: RunDirectory, model: Path) -> RunConfig:
+def resolved(stage_run: StageRun, directory: run_directory.RunDirectory, model: Path) -> RunConfig:
     """Return the configuration that the pods of a stage read: it starts from `model`, in its own
     directory."""
     source = stage_run.config.model.model_copy(update={"path": model, "tiny": None, "revision": None})
@@ -140,7 +145,7 @@ def resolved(stage_run: StageRun, directory: RunDirectory, model: Path) -> RunCo
     return with_context(config, read_model(config))
 
 
-def read_done(directory: RunDirectory) -> Summary | None:
+def read_done(directory: run_directory.RunDirectory) -> Summary | None:
     """Return the summary of a stage; None if it is not complete."""
     file = directory.path / DONE
     if not file.exists():
@@ -149,7 +154,7 @@ def read_done(directory: RunDirectory) -> Summary | None:
     return result
 
 
-def changed_stages(before: RunConfig | None, now: RunConfig, run: RunDirectory) -> list[str]:
+def changed_stages(before: RunConfig | None, now: RunConfig, run: run_directory.RunDirectory) -> list[str]:
     """Return the stages that have started and differ in the new configuration.
 
     Errors: UsageError when all stages of the new configuration are done.
@@ -197,14 +202,14 @@ def _differs(old: StageRun, new: StageRun) -> bool:
     )
 
 
-def _of_supervised(rows: Sequence[Row]) -> Summary:
+def _of_supervised(rows: Sequence[history.Row]) -> Summary:
     before = next((row["accuracy_before"] for row in rows if "accuracy_before" in row), None)
     after = next((row["accuracy"] for row in rows if row.get("done")), None)
     steps = max((row["step"] for row in rows if isinstance(row.get("step"), int)), default=0)
     return {"accuracy_before": before, "accuracy_after": after, "counts": {"steps": steps}}
 
 
-def _of_session(summary: Summary, rows: Sequence[Row]) -> Summary:
+def _of_session(summary: Summary, rows: Sequence[history.Row]) -> Summary:
     """Return the summary of a session, with the sums of what its rounds kept."""
     kept: dict[int, Mapping[str, int]] = {
         row["step"]: row["kept"] for row in rows if row.get("event") == "step" and "kept" in row
@@ -220,7 +225,7 @@ def _of_session(summary: Summary, rows: Sequence[Row]) -> Summary:
     }
 
 
-def _finish(run: RunDirectory, model: Path, summaries: Sequence[Summary]) -> None:
+def _finish(run: run_directory.RunDirectory, model: Path, summaries: Sequence[Summary]) -> None:
     """RUN/model points at the model of the last stage; RUN/summary.json lists all of them."""
     write_summary(run.summary, {"stages": list(summaries)})
     link = run.path / "model"

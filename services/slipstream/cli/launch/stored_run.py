@@ -58,16 +58,7 @@ class StoredRun:
     @property
     def stored_ledger(self) -> Ledger | None:
         """The ledger at the end of the run, from summary.json. Errors: UsageError."""
-        stored = _json(self.directory.summary).get("ledger")
-        if not isinstance(stored, Mapping):
-            return None
-        try:
-            counters: dict[str, Any] = {
-                name: _counter(name, value) for name, value in stored.items() if name in COUNTERS
-            }
-        except TypeError as error:
-            raise UsageError(f"{self.directory.summary}: its ledger cannot be read: {error}") from error
-        return Ledger(**counters)
+        return stored_ledger(self.directory.summary)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -108,6 +99,20 @@ def open_history(path: Path) -> History:
     return history
 
 
+def stored_ledger(summary: Path) -> Ledger | None:
+    """Return the ledger in a summary.json; None if it has none. Errors: UsageError."""
+    stored = _json(summary).get("ledger")
+    if not isinstance(stored, Mapping):
+        return None
+    try:
+        counters: dict[str, Any] = {
+            name: _counter(name, value) for name, value in stored.items() if name in COUNTERS
+        }
+    except TypeError as error:
+        raise UsageError(f"{summary}: its ledger cannot be read: {error}") from error
+    return Ledger(**counters)
+
+
 def with_rows(path: Path) -> RunDirectory:
     """Return the directory with the rows of a run: its own, or that of its newest stage."""
     run = RunDirectory(path)
@@ -130,7 +135,7 @@ def _json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path} is not a file of Slipstream: it has no JSON object")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.cli.launch.history import History, Row, number
-from slipstream.records import Ledger
+from slipstream.records import Ledger, finite_number
 
 
 def summarize(history: History, *, ledger: Ledger | None, orphans: int, interrupted: bool) -> dict[str, Any]:
@@ -107,7 +107,8 @@ def histogram_of(row: Row) -> dict[str, int]:
     histogram = row.get("staleness_histogram")
     if not isinstance(histogram, dict):
         return {}
-    return {str(age): tokens for age, tokens in histogram.items() if isinstance(tokens, int)}
+    counts = ((str(age), finite_number(tokens)) for age, tokens in histogram.items())
+    return {age: int(tokens) for age, tokens in counts if tokens is not None}
 
 
 def _youngest(bucket: str) -> tuple[float, bool]:

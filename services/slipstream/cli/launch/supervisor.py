@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from slipstream.cli.launch import pods
+from slipstream.cli.launch import pods, run_directory
 from slipstream.cli.launch.process import (
     PodFailed,
     Process,
@@ -23,7 +23,6 @@ from slipstream.cli.launch.process import (
     stop_processes,
     stop_while_it_progresses,
 )
-from slipstream.cli.launch.run_directory import RunDirectory
 
 CHECK_SECONDS = 0.1
 
@@ -34,7 +33,7 @@ class Supervisor:
     def __init__(
         self,
         specs: Sequence[pods.PodSpec],
-        run: RunDirectory,
+        run: run_directory.RunDirectory,
         *,
         environment: Mapping[str, str],
         say: Callable[[str], None],

@@ -10,11 +10,9 @@ from slipstream.cli.release.guards import RUN_GUARDS, VALUE_GUARDS
 from slipstream.cli.release.overlay import pools
 from slipstream.cli.release.quantity import size_of
 from slipstream.cli.release.release import MODELS, Release, below
+from slipstream.config import data, rewards, sources
 from slipstream.config.checks import Problem, derived_numbers
-from slipstream.config.data import HubData, ReasoningGymData, parts
 from slipstream.config.learner_memory import LearnerMemory, learner_memory, models_beside
-from slipstream.config.rewards import CodeTestsConfig
-from slipstream.config.sources import python_tools_of
 from slipstream.hub.safetensors_header import ModelSize, model_size
 
 GIB: Final = 2**30
@@ -133,6 +131,28 @@ def _kv_cache(release: Release) -> Iterator[Problem]:
             )
 
 
+def _staging(release: Release) -> Iterator[Problem]:
+    """The memory limit of a pool holds the versions that its processes receive while they sample."""
+    need, config = learner_needs(release), release.config
+    if need is None or config.rollout.engine != "vllm" or need.first_host > config.weights.staging_bytes:
+        return
+    for pool in pools(release.values):
+        limit, gpus = _memory_limit(pool), pool["gpu"]["count"]
+        processes = gpus or config.rollout.tensor_parallel
+        own = 0 if gpus else need.first_host + int(config.rollout.kv_cache_gib * GIB)
+        kept = config.weights.kept_bytes(need.first_host)
+        needed = processes * kept + own
+        if limit is not None and needed > limit:
+            yield Problem(
+                key="weights.staging_mib",
+                reason=f"is {config.weights.staging_mib:g}, so {processes} process(es) of an engine need "
+                f"{kept / GIB:.1f} GiB each for a version and a delta, beside what they hold, and a worker "
+                f"of the pool {pool['name']} may have {limit / GIB:.1f} GiB",
+                remedy="lower it, so that engines pause while a version arrives, or raise "
+                "resources.limits.memory of the pool or of rollout.defaults",
+            )
+
+
 def _held_groups(release: Release) -> Iterator[Problem]:
     """The actors hold as many groups as the rollouts of all pools have places."""
     actor, rollout = release.config.actor, release.config.rollout
@@ -182,9 +202,11 @@ def _programs(release: Release) -> Iterator[Problem]:
     programs = {
         f"rewards.{position}.memory_mib": reward.memory_mib
         for position, reward in enumerate(config.rewards)
-        if isinstance(reward, CodeTestsConfig)
+        if isinstance(reward, rewards.CodeTestsConfig)
     }
-    programs |= {f"memory_mib of the tool {tool.name}": tool.memory_mib for tool in python_tools_of(config)}
+    programs |= {
+        f"memory_mib of the tool {tool.name}": tool.memory_mib for tool in sources.python_tools_of(config)
+    }
     for key, memory_mib in programs.items():
         if limit is not None and memory_mib * MIB >= limit:
             yield Problem(
@@ -198,14 +220,14 @@ def _where_data_comes_from(release: Release) -> Iterator[Problem]:
     """The image of replay has the library of its prompts, and the NetworkPolicies allow their download."""
     values = release.values
     own_image = values["replay"]["image"]["repository"] or values["image"]["repository"] or ""
-    kinds = {type(part) for part in parts(release.mounted.data)}
-    if ReasoningGymData in kinds and own_image in OUR_IMAGES:
+    kinds = {type(part) for part in data.parts(release.mounted.data)}
+    if data.ReasoningGymData in kinds and own_image in OUR_IMAGES:
         yield Problem(
             key="data.kind",
             reason="is reasoning_gym, and the image slipstream/services has no reasoning-gym",
             remedy="build an image with the extra `reasoning-gym`, and set replay.image to it",
         )
-    if HubData in kinds and values["network"].get("policies"):
+    if data.HubData in kinds and values["network"].get("policies"):
         yield Problem(
             key="data.kind",
             reason="is hub, and the NetworkPolicies let replay reach nothing but Redis",
@@ -223,6 +245,7 @@ CHECKS: Final[tuple[Callable[[Release], Iterator[Problem]], ...]] = (
     _checkpoints,
     _policy_paths,
     _kv_cache,
+    _staging,
     _held_groups,
     _redis,
     _programs,

@@ -10,10 +10,8 @@ import yaml
 
 from slipstream.cli.errors import UsageError
 from slipstream.cli.release.overlay import Names, cluster_tree
-from slipstream.config import RunConfig
+from slipstream.config import RunConfig, load, located
 from slipstream.config.data import FileData, HubData, ReasoningGymData, parts
-from slipstream.config.load import laid_over, parse_config
-from slipstream.config.paths import located
 from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
 
 MODELS = PurePosixPath("/models")
@@ -75,12 +73,12 @@ def make_release(run: str, source: str, values: Mapping[str, Any], local_files: 
             f"{source}: has `stages`, which need one machine after the other; run them with "
             "`slipstream run`, or install one release for each stage"
         )
-    tree = laid_over(own, cluster_tree(values, own, Names()))
+    tree = load.laid_over(own, cluster_tree(values, own, Names()))
     return Release(
         values=values,
         run=own,
-        mounted=parse_config(tree, source=source),
-        config=parse_config(_moved(tree, values, local_files), source=source),
+        mounted=load.parse_config(tree, source=source),
+        config=load.parse_config(_moved(tree, values, local_files), source=source),
         local_files=local_files,
     )
 

@@ -11,18 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.cli.axes import axis_rows
-from slipstream.cli.checks.context import check_context, context_lines
-from slipstream.cli.checks.memory import memory_lines
+from slipstream.cli import axes, errors, validate
+from slipstream.cli.checks import context, memory, rewards, verifier
 from slipstream.cli.checks.model import ModelFiles, read_model
-from slipstream.cli.checks.rewards import check_rewards
-from slipstream.cli.checks.verifier import REMEDIES, check_verifier
-from slipstream.cli.errors import UsageError
-from slipstream.cli.release.agreement import disagreements
-from slipstream.cli.release.overlay import learner_ranks
+from slipstream.cli.release import agreement, overlay
 from slipstream.cli.release.release import LocalFiles, Release, make_release
 from slipstream.cli.release.values import NO_SCHEMA, read_values, schema_is_checked
-from slipstream.cli.validate import model_problems, number_lines, prompt_problems, require_no_error
 from slipstream.config.checks import Problem, check_config, derived_numbers
 from slipstream.config.paths import located
 from slipstream.config.rewards import CustomConfig
@@ -58,7 +52,7 @@ def validate_release(request: ValidationRequest) -> int:
     )
     problems = release_problems(release)
     with_values = f"{source} with {', '.join(map(str, request.values))}"
-    require_no_error(problems, with_values)
+    validate.require_no_error(problems, with_values)
     print(f"{with_values} is valid")
     for name, text in _rows(release):
         print(f"  {name:<34} {text}")
@@ -72,12 +66,12 @@ def release_problems(release: Release) -> list[Problem]:
     config, model = release.config, _model(release)
     problems = [
         *(problem for problem in check_config(config) if problem.key not in OF_LOCAL_PODS),
-        *(model_problems(config, model) if release.sees_models else ()),
-        *(prompt_problems(config, model) if release.sees_data else ()),
+        *(validate.model_problems(config, model) if release.sees_models else ()),
+        *(validate.prompt_problems(config, model) if release.sees_data else ()),
         *_engine(release, model),
         *_rewards(release),
         *_verifier(release),
-        *disagreements(release),
+        *agreement.disagreements(release),
     ]
     return list(dict.fromkeys(problems))
 
@@ -88,7 +82,7 @@ def _model(release: Release) -> ModelFiles | None:
 
 def _engine(release: Release, model: ModelFiles | None) -> Iterator[Problem]:
     """The context of the engine. Its cache depends on the GPUs of the cluster, so it is not checked."""
-    for problem in check_context(release.config, model, gpus="note", measures=False):
+    for problem in context.check_context(release.config, model, gpus="note", measures=False):
         if problem.key not in OF_THIS_MACHINE:
             yield problem
 
@@ -108,7 +102,7 @@ def _rewards(release: Release) -> Iterator[Problem]:
     with tempfile.TemporaryDirectory(prefix="slipstream-code-") as folder:
         for name, text in code.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        for problem in check_rewards(release.config, folder=Path(folder), prompts=release.sees_data):
+        for problem in rewards.check_rewards(release.config, folder=Path(folder), prompts=release.sees_data):
             place_of = problem.key.split(".")
             if len(place_of) == 1 or int(place_of[1]) in tried:
                 yield problem
@@ -116,22 +110,22 @@ def _rewards(release: Release) -> Iterator[Problem]:
 
 def _verifier(release: Release) -> Iterator[Problem]:
     """Rewards that the verifier refuses, except for packages that only this machine lacks."""
-    for problem in check_verifier(release.config, if_missing="note", prompts=release.sees_data):
-        if problem.remedy != REMEDIES["note"]:
+    for problem in verifier.check_verifier(release.config, if_missing="note", prompts=release.sees_data):
+        if problem.remedy != verifier.REMEDIES["note"]:
             yield problem
 
 
 def _rows(release: Release) -> Iterator[tuple[str, str]]:
     config, model = release.config, _model(release)
     held_out = make_source(config.data, seed=config.seed).held_out_size if release.sees_data else None
-    numbers = number_lines(derived_numbers(config, held_out_size=held_out))
+    numbers = validate.number_lines(derived_numbers(config, held_out_size=held_out))
     yield from (row for row in numbers if row[0] not in OF_THE_RUN)
-    yield "learner ranks", f"{learner_ranks(release.values)}"
+    yield "learner ranks", f"{overlay.learner_ranks(release.values)}"
     if release.sees_models:
-        rows = context_lines(config, model, measures=False)
+        rows = context.context_lines(config, model, measures=False)
         yield from (row for row in rows if row[0] != "key-value cache")
-        yield from memory_lines(config, model)
-    yield from axis_rows(config)
+        yield from memory.memory_lines(config, model)
+    yield from axes.axis_rows(config)
 
 
 def _not_looked_at(release: Release) -> Iterator[str]:
@@ -149,11 +143,11 @@ def _not_looked_at(release: Release) -> Iterator[str]:
 def _run_text(run: Path | None, in_values: str) -> str:
     if run is None:
         if not in_values.strip():
-            raise UsageError(
+            raise errors.UsageError(
                 "no run: name its YAML file, as in `slipstream validate my.yaml --values first.yaml`"
             )
         return in_values
     try:
         return run.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{located(run)}: cannot be read: {error}") from error
+        raise errors.UsageError(f"{located(run)}: cannot be read: {error}") from error

@@ -6,7 +6,8 @@ themselves, so a program that was installed without charts/ has them too.
 
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -16,9 +17,7 @@ import yaml
 
 from slipstream.cli.errors import UsageError
 from slipstream.cli.release.nulls import Section
-from slipstream.cli.release.set_syntax import with_set, with_text
-from slipstream.config.load import laid_over
-from slipstream.config.paths import located
+from slipstream.config import load, paths
 from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
 
 CHART = Path(__file__).parent / "chart"
@@ -26,6 +25,14 @@ NO_SCHEMA = (
     "the values were not compared with the chart's schema, because the package jsonschema is not installed; "
     "helm compares them"
 )
+PAIRS = re.compile(r"(?:\\.|\{[^}]*\}|[^,\\])+", re.DOTALL)
+PAIR = re.compile(r"((?:\\.|[^=\\])+)=(.*)", re.DOTALL)
+PARTS = re.compile(r"(?:\\.|[^.\\])+", re.DOTALL)
+ITEMS = re.compile(r"(?:\\.|[^,\\])+", re.DOTALL)
+INDEXED = re.compile(r"(.*?)((?:\[\d+\])*)", re.DOTALL)
+WORDS = {"true": True, "false": False, "null": None, "0": 0}
+LARGEST_INDEX = 65536  # helm's own
+Key = tuple[str | int, ...]
 
 
 @cache
@@ -42,7 +49,7 @@ def read_values(files: Sequence[Path], sets: Sequence[str] = (), set_files: Sequ
     """
     overrides: dict[str, Any] = {}
     for file in files:
-        overrides = laid_over(overrides, _read(file))
+        overrides = load.laid_over(overrides, _read(file))
     for expression in sets:
         overrides = with_set(overrides, expression)
     for option in set_files:
@@ -112,4 +119,67 @@ def _text(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: is not UTF-8 text: {error}") from error
     except OSError as error:
-        raise UsageError(f"{located(file)}: {error.strerror}") from error
+        raise UsageError(f"{paths.located(file)}: {error.strerror}") from error
+
+
+def with_set(values: dict[str, Any], expression: str) -> dict[str, Any]:
+    """Return the values with each key of an expression set. Errors: UsageError."""
+    for pair in PAIRS.findall(expression):
+        key, text = _split(pair, option="--set")
+        values = _with(values, key, _typed(text))
+    return values
+
+
+def with_text(values: dict[str, Any], key: str, text: str) -> dict[str, Any]:
+    """Return the values with one key set to an unparsed text, as `--set-file` does."""
+    keys, _ = _split(f"{key}=", option="--set-file")
+    changed: dict[str, Any] = _with(values, keys, text)
+    return changed
+
+
+def _split(pair: str, *, option: str) -> tuple[Key, str]:
+    match = PAIR.fullmatch(pair)
+    if match is None:
+        raise UsageError(f"{option} {pair}: write it as KEY=VALUE, for example learner.gpu.count=4")
+    return tuple(part for text in PARTS.findall(match[1]) for part in _indices(text, option)), match[2]
+
+
+def _indices(text: str, option: str) -> Iterator[str | int]:
+    """Return the key and the indexes of its lists: `pools[0]` is `pools` and 0."""
+    match = INDEXED.fullmatch(text)
+    assert match is not None  # the pattern takes every text
+    yield _plain(match[1])
+    for digits in re.findall(r"\d+", match[2]):
+        if int(digits) > LARGEST_INDEX:
+            raise UsageError(f"{option} {text}: the index {digits} is above {LARGEST_INDEX}")
+        yield int(digits)
+
+
+def _with(below: Any, keys: Key, value: Any) -> Any:
+    if not keys:
+        return value
+    first, *rest = keys
+    if isinstance(first, int):
+        items = list(below) if isinstance(below, list) else []
+        items += [None] * (first + 1 - len(items))
+        items[first] = _with(items[first], tuple(rest), value)
+        return items
+    tree = below if isinstance(below, dict) else {}
+    return {**tree, first: _with(tree.get(first), tuple(rest), value)}
+
+
+def _typed(text: str) -> Any:
+    if text.startswith("{") and text.endswith("}"):
+        return [_word(item) for item in ITEMS.findall(text[1:-1])]
+    return _word(text)
+
+
+def _word(text: str) -> Any:
+    """Return a value with its type. Like helm, it leaves `1.5` and `007` as texts."""
+    if text in WORDS:
+        return WORDS[text]
+    return int(text) if re.fullmatch(r"[+-]?[1-9]\d*", text) else _plain(text)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)

@@ -9,17 +9,20 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import Discriminator, Tag
 
-from slipstream.config.rewards.answers import ExactMatchConfig, MathConfig, NumericMatchConfig
+from slipstream.config.rewards.answers import (
+    CodeTestsConfig,
+    CountdownConfig,
+    ExactMatchConfig,
+    MathConfig,
+    NumericMatchConfig,
+)
 from slipstream.config.rewards.base import ComponentName, Facts, GroundTruth, RewardSection, RunsIn
-from slipstream.config.rewards.code import CodeTestsConfig
-from slipstream.config.rewards.custom import CustomConfig
-from slipstream.config.rewards.environment import EnvironmentRewardConfig
-from slipstream.config.rewards.judge import JudgeConfig
+from slipstream.config.rewards.code import CustomConfig, EnvironmentRewardConfig
+from slipstream.config.rewards.judge import JudgeConfig, SelfJudgeConfig
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig
-from slipstream.config.rewards.rules import CountdownConfig, FormatConfig
-from slipstream.config.rewards.self_judge import SelfJudgeConfig
 from slipstream.config.rewards.shapes import (
     DiversityConfig,
+    FormatConfig,
     JsonSchemaConfig,
     LanguageConsistencyConfig,
     LengthConfig,

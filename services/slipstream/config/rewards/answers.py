@@ -1,4 +1,4 @@
-"""Rewards that compare an answer with the ground truth, and how the answer is extracted."""
+"""Rewards that check an answer against the ground truth of its prompt, and how the answer is extracted."""
 
 from typing import Literal
 
@@ -29,7 +29,7 @@ class ExactMatchConfig(AnswerSection):
     """1 when the answer equals the ground truth, without the white space around both; else 0."""
 
     facts = Facts(
-        scorer="slipstream.verifier.rewards.exact_match:exact_match",
+        scorer="slipstream.verifier.rewards.matching:exact_match",
         scores="binary",
         ground_truth="answer",
         runs_in="loop",
@@ -51,7 +51,7 @@ class NumericMatchConfig(AnswerSection):
     """1 when the answer is a number equal to the ground truth within the tolerances; else 0."""
 
     facts = Facts(
-        scorer="slipstream.verifier.rewards.numeric_match:numeric_match",
+        scorer="slipstream.verifier.rewards.matching:numeric_match",
         scores="binary",
         ground_truth="number",
         runs_in="loop",
@@ -96,3 +96,53 @@ class MathConfig(AnswerSection):
     a sum, a limit, a determinant, or arithmetic such as 123\\cdot 456, 2^{10} or 391/17."""
     timeout_seconds: float = Field(1.0, gt=0, le=2)
     """CPU seconds for one answer; an answer that takes more is invalid."""
+
+
+class CountdownConfig(RewardSection):
+    """1 when the expression reaches the target with the given numbers, each at most once; else 0."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.matching:countdown_reward",
+        scores="binary",
+        ground_truth="countdown",
+        runs_in="loop",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
+    kind: Literal["countdown"] = "countdown"
+    """Name of the kind."""
+
+
+class CodeTestsConfig(RewardSection):
+    """1 when the Python program in the answer passes all tests of the prompt; else 0, or the share that pass.
+
+    The prompt's field `tests` holds them: a JSON list of {"input", "output"} (standard input and output), of
+    {"call", "args", "expected"}, or of assertions; or the assertions as a text.
+    """
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.code_tests:code_tests",
+        scores="share",
+        ground_truth="tests",
+        runs_in="sandbox",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
+    kind: Literal["code_tests"] = "code_tests"
+    """Name of the kind."""
+    partial_credit: bool = False
+    """Whether the score is the share of tests that pass; else it is 1 only when all of them do."""
+    whole_text: bool = False
+    """Whether an answer without a fenced block of Python is a program as a whole; else it is invalid."""
+    test_seconds: float = Field(4.0, gt=0, le=600)
+    """Deadline of one test; the program is started for each."""
+    timeout_seconds: float = Field(20.0, gt=0, le=3600)
+    """Deadline of all tests of an answer together; tests that have not run by then fail."""
+    memory_mib: int = Field(512, ge=64, le=65_536)
+    """Address space of a program in MiB, with the 40 MiB of the interpreter."""

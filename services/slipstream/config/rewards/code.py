@@ -1,39 +1,68 @@
-"""Rewards that run a program from the answer."""
+"""Rewards that other code computes: a function of the user, or the environment of an episode."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from slipstream.config.rewards.base import Facts, RewardSection
 
 
-class CodeTestsConfig(RewardSection):
-    """1 when the Python program in the answer passes all tests of the prompt; else 0, or the share that pass.
+class CustomConfig(RewardSection):
+    """The score that a function of your own returns.
 
-    The prompt's field `tests` holds them: a JSON list of {"input", "output"} (standard input and output), of
-    {"call", "args", "expected"}, or of assertions; or the assertions as a text.
+    It is called as function(prompt, answer, **arguments), or with `group` as function(prompt, answers,
+    **arguments), in a child process of the verifier.
     """
 
     facts = Facts(
-        scorer="slipstream.verifier.rewards.code_tests:code_tests",
-        scores="share",
-        ground_truth="tests",
-        runs_in="sandbox",
+        scorer="slipstream.verifier.rewards.custom:custom",
+        scores="any",
+        ground_truth="none",
+        runs_in="pool",
+        libraries=(),
+        sees_group="group",
+        reads_lengths=False,
+        scores_steps=True,
+    )
+
+    kind: Literal["custom"] = "custom"
+    """Name of the kind."""
+    function: str | None = Field(None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """Where the function is: `package.module:function`."""
+    entry_point: str | None = Field(None, min_length=1)
+    """Instead of `function`: name of an entry point of the group `slipstream.rewards`."""
+    group: bool = False
+    """Whether a call gets all answers to a prompt, and returns a list of their scores."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the function by name."""
+    timeout_seconds: float = Field(5.0, gt=0, le=3600)
+    """Deadline of a call: of one answer, or with `group` of all answers to a prompt."""
+
+    @model_validator(mode="after")
+    def one_function(self) -> "CustomConfig":
+        if (self.function is None) == (self.entry_point is None):
+            raise ValueError("give either function (`module:function`) or entry_point, and not both")
+        return self
+
+
+class EnvironmentRewardConfig(RewardSection):
+    """The value that the environment gave under the name of this reward: `episode.rewards[name]`, or the sum
+    of its rewards by turn, `episode.reward(name, value)`.
+
+    Needs an environment other than `single_turn` that gives a value of this name. Actors compute it. An
+    episode without the value is withheld.
+    """
+
+    facts = Facts(
+        scorer=None,
+        scores="any",
+        ground_truth="none",
+        runs_in="environment",
         libraries=(),
         sees_group=False,
         reads_lengths=False,
-        scores_steps=False,
+        scores_steps=True,
     )
 
-    kind: Literal["code_tests"] = "code_tests"
+    kind: Literal["environment"] = "environment"
     """Name of the kind."""
-    partial_credit: bool = False
-    """Whether the score is the share of tests that pass; else it is 1 only when all of them do."""
-    whole_text: bool = False
-    """Whether an answer without a fenced block of Python is a program as a whole; else it is invalid."""
-    test_seconds: float = Field(4.0, gt=0, le=600)
-    """Deadline of one test; the program is started for each."""
-    timeout_seconds: float = Field(20.0, gt=0, le=3600)
-    """Deadline of all tests of an answer together; tests that have not run by then fail."""
-    memory_mib: int = Field(512, ge=64, le=65_536)
-    """Address space of a program in MiB, with the 40 MiB of the interpreter."""

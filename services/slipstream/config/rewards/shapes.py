@@ -1,6 +1,6 @@
-"""Rewards of the form of a completion: its length, language, repetition, JSON, and duplicates in a group."""
+"""Rewards of the form of a completion: pattern, JSON, length, language, repetition, duplicates in a group."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,37 @@ Script = Literal[
     "Latin", "Han", "Hiragana", "Katakana", "Hangul", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari",
     "Bengali", "Tamil", "Telugu", "Thai", "Georgian", "Armenian",
 ]  # fmt: skip
+TagName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$")]
+
+
+class FormatConfig(RewardSection):
+    """1 when the completion has the form that `pattern`, `tags` and `boxed` ask for; else 0."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.format:format_match",
+        scores="binary",
+        ground_truth="none",
+        runs_in="loop",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
+    kind: Literal["format"] = "format"
+    """Name of the kind."""
+    pattern: str | None = None
+    """Regular expression that the whole completion must match."""
+    tags: tuple[TagName, ...] = ()
+    """Tags that must each enclose some text, exactly once and in this order: [think, answer]."""
+    boxed: bool = False
+    """Whether there must be exactly one \\boxed{}, closed and not empty."""
+
+    @model_validator(mode="after")
+    def something_asked(self) -> "FormatConfig":
+        if self.pattern is None and not self.tags and not self.boxed:
+            raise ValueError("pattern: Field required, or tags, or boxed: nothing is asked of the form")
+        return self
 
 
 class JsonSchemaConfig(RewardSection):

@@ -6,9 +6,8 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
+from slipstream.config import paths, problem
 from slipstream.config.hub import HubAccess, is_hub_id
-from slipstream.config.paths import HomePath
-from slipstream.config.problem import Invalid
 from slipstream.config.sections.section import Section
 
 TINY_BATCH, TINY_RATE = 128, 1e-3
@@ -70,7 +69,7 @@ class TinyModel(Section):
 class ModelConfig(HubAccess):
     """The policy: a Hugging Face causal LM, or a tiny model made by `slipstream warmup`."""
 
-    path: HomePath | None = None
+    path: paths.HomePath | None = None
     """Directory with config.json, safetensors and a tokenizer; or, if no such directory exists, the id of a
     model on the hub, `organisation/name`."""
     tiny: TinyModel | None = None
@@ -81,7 +80,7 @@ class ModelConfig(HubAccess):
     @model_validator(mode="after")
     def exactly_one_source(self) -> "ModelConfig":
         if (self.path is None) == (self.tiny is None):
-            raise Invalid(
+            raise problem.Invalid(
                 "needs exactly one of path and tiny",
                 remedy="give path (a Hugging Face directory or a hub id) or tiny, and not both",
             )

@@ -1,12 +1,14 @@
-"""The sections that all services read: `weights`, `telemetry` and `rpc`."""
+"""The sections that belong to no single service: `weights`, `telemetry`, `rpc` with `tls`, and `console`."""
 
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from slipstream.config.paths import HomePath
-from slipstream.config.problem import Invalid
+from slipstream.config import paths, problem
 from slipstream.config.sections.section import Section
+
+LARGEST_DELTA = 0.5
+"""Share of the bytes of a full version above which the full version is sent instead of a delta."""
 
 
 class WeightsConfig(Section):
@@ -17,11 +19,36 @@ class WeightsConfig(Section):
     port: int = Field(0, ge=0, le=65535)
     """Port of the rendezvous; 0 takes a free one."""
     bucket_mib: float = Field(64.0, gt=0)
-    """Size of a bucket of tensors in MiB; a larger tensor has a bucket of its own."""
+    """Size of a bucket of tensors in MiB; both ends keep two. A larger tensor has a bucket of its own."""
+    staging_mib: float = Field(1024.0, ge=0)
+    """Host memory in MiB in which an engine process keeps the last version; larger versions pause it."""
+    deltas: bool = True
+    """Whether only changed elements are sent to engines that keep the last version in host memory."""
+    encrypt: bool = False
+    """Whether weights are encrypted and authenticated on their way, by AES-256-GCM; it needs `rpc.tls`."""
     timeout_seconds: float = Field(60.0, gt=0)
     """Deadline of each wait in a transfer, and of the forming of the process group."""
+    patience_seconds: float = Field(2.0, gt=0)
+    """How long an update waits for further rollouts after the first answer, before it leaves them out."""
+    max_lag: int = Field(1, ge=0)
+    """Versions in a row that a late rollout may miss; after these, updates wait until `timeout_seconds`."""
+    parity_tokens: int = Field(64, ge=0)
+    """Tokens whose logprobs learner and engines compare under the same version; 0 compares nothing."""
+    parity_every: int = Field(10, ge=1)
+    """Versions from one comparison to the next; a rollout that joined is compared at the next version."""
+    parity_bound: float = Field(0.5, gt=0)
+    """Mean difference of these logprobs in nats above which a rollout stops serving and is loaded anew."""
     overlap: bool | None = None
     """Whether training continues while a version is broadcast; null: if there is a GPU or a spare core."""
+
+    @property
+    def staging_bytes(self) -> float:
+        """`staging_mib` in bytes."""
+        return self.staging_mib * 1024 * 1024
+
+    def kept_bytes(self, version_bytes: float) -> float:
+        """Return the host memory in bytes of a process that keeps a version of this size, and gets deltas."""
+        return version_bytes * (1 + LARGEST_DELTA if self.deltas else 1)
 
 
 class TelemetryConfig(Section):
@@ -53,11 +80,11 @@ class TlsConfig(Section):
     The certificate names its pod by one URI, `spiffe://<trust_domain>/<role>`; see docs/security.md.
     """
 
-    certificate: HomePath
+    certificate: paths.HomePath
     """PEM file with the pod's certificate, followed by the intermediate certificates."""
-    key: HomePath
+    key: paths.HomePath
     """PEM file with the certificate's private key, not encrypted."""
-    authority: HomePath
+    authority: paths.HomePath
     """PEM file with the certificates of the authorities that may sign; two during a change of authority."""
     trust_domain: str = Field(pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", max_length=255)
     """Trust domain of every identity; a certificate of another trust domain is refused."""
@@ -82,5 +109,5 @@ class RpcConfig(Section):
     @model_validator(mode="after")
     def either_tls_or_plaintext(self) -> "RpcConfig":
         if self.plaintext and self.tls is not None:
-            raise Invalid("plaintext is true, and tls is set", remedy="leave one of the two out")
+            raise problem.Invalid("plaintext is true, and tls is set", remedy="leave one of the two out")
         return self

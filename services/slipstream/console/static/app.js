@@ -1,7 +1,7 @@
 /** The frame of the console: which page is shown, of which run, and when it is read again. */
 
 import { get, link, place, Problem } from "./api.js";
-import { announce, h } from "./dom.js";
+import { announce, h, seen } from "./dom.js";
 import * as compare from "./pages/compare.js";
 import * as completion from "./pages/completion.js";
 import * as lab from "./pages/lab.js";
@@ -27,7 +27,7 @@ function choose(theme) {
 function problem(error) {
   const words = error instanceof Problem ? error.message : `The page failed: ${error.message}`;
   if (!(error instanceof Problem)) console.error(error);
-  main.replaceChildren(h("section", { class: "problem", role: "alert" }, h("h1", {}, "This cannot be shown"), h("p", {}, words)));
+  main.replaceChildren(h("section", { class: "problem", role: "alert" }, h("h1", {}, "This cannot be shown"), h("p", { class: "lines" }, seen(words))));
 }
 
 async function show() {
@@ -45,8 +45,8 @@ async function show() {
     shown = view;
     main.replaceChildren(...view.nodes);
     view.drawn?.();
-    document.title = `${TITLES[name] ?? "Completion"} · ${current} · Slipstream`;
-    announce(`${TITLES[name] ?? "Completion"} of ${current}`);
+    document.title = `${TITLES[name] ?? "Completion"} · ${seen(current)} · Slipstream`;
+    announce(`${TITLES[name] ?? "Completion"} of ${seen(current)}`);
   } catch (error) {
     if (number === following) problem(error);
   }
@@ -54,7 +54,7 @@ async function show() {
 
 function frame(page, current, runs) {
   const names = runs.includes(current) ? runs : [current, ...runs];
-  choice.replaceChildren(...names.map((name) => h("option", { value: name, selected: name === current }, name)));
+  choice.replaceChildren(...names.map((name) => h("option", { value: name, selected: name === current }, seen(name))));
   choice.onchange = () => { location.hash = link(page === "completion" ? "samples" : page, { run: choice.value }); };
   document.getElementById("pages").replaceChildren(...Object.entries(TITLES).map(([name, title]) =>
     h("a", { href: link(name, { run: current }), "aria-current": name === page || (page === "completion" && name === "samples") ? "page" : null }, title)));

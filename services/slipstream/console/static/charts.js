@@ -1,6 +1,6 @@
 /** Charts over steps, drawn by uPlot. Every chart says its numbers in words below the picture. */
 
-import { figure, h } from "./dom.js";
+import { figure, h, seen } from "./dom.js";
 
 const HEIGHT = 210;
 
@@ -15,15 +15,15 @@ export function themeColour(name) {
  */
 export class Chart {
   constructor({ title, series, stacked = false, logarithmic = false, unit = "", across = "step", acrossLogarithmic = false }) {
-    Object.assign(this, { title, series, stacked, logarithmic, unit, across, acrossLogarithmic });
+    Object.assign(this, { title: seen(title), series: series.map((each) => ({ ...each, label: seen(each.label) })), stacked, logarithmic, unit, across, acrossLogarithmic });
     this.plot = null;
     this.columns = null;
     this.box = h("div", { "aria-hidden": "true" });
     this.words = h("p", { class: "chart-words" });
-    const save = h("button", { type: "button", onclick: () => this.save(), "aria-label": `Save the chart ${title} as PNG` }, "PNG");
+    const save = h("button", { type: "button", onclick: () => this.save(), "aria-label": `Save the chart ${this.title} as PNG` }, "PNG");
     const keys = series.map((each) => each.key).join(",");
-    const vector = h("button", { type: "button", onclick: () => this.saveVector(), "aria-label": `Save the chart ${title} as SVG` }, "SVG");
-    this.node = h("figure", { class: "panel", "data-chart": keys }, h("figcaption", {}, title, h("span", {}, save, " ", vector)), this.box, this.words);
+    const vector = h("button", { type: "button", onclick: () => this.saveVector(), "aria-label": `Save the chart ${this.title} as SVG` }, "SVG");
+    this.node = h("figure", { class: "panel", "data-chart": keys }, h("figcaption", {}, this.title, h("span", {}, save, " ", vector)), this.box, this.words);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.box);
   }
@@ -133,12 +133,13 @@ export class Chart {
     for (const value of this.plot.axes[0]._splits ?? []) {
       if (value !== null && value >= x.min && value <= x.max) parts.push(`<text x="${across(value)}" y="${bottom + 20}" text-anchor="middle">${figure(value)}</text>`);
     }
+    const apart = Math.min(150, (right - left) / (this.plot.series.length - 1));
     this.plot.series.slice(1).forEach((series, index) => {
       const points = this.plot.data[0].map((step, at) => [step, this.plot.data[index + 1][at]]).filter(([, value]) => value !== null && value !== undefined);
       const path = points.map(([step, value]) => `${across(step).toFixed(2)},${up(value).toFixed(2)}`).join(" ");
       const colour = themeColour(`c${index % 8}`);
       parts.push(`<polyline fill="none" stroke="${colour}" stroke-width="1.8" points="${path}"/>`);
-      parts.push(`<text x="${left + 8 + index * 150}" y="${bottom + 36}" fill="${colour}">${escaped(series.label)}</text>`);
+      parts.push(`<text x="${left + 8 + index * apart}" y="${bottom + 36}" fill="${colour}">${escaped(series.label)}</text>`);
     });
     return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" font-family="sans-serif" font-size="12">${parts.join("")}</svg>`;
   }

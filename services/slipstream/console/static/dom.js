@@ -61,6 +61,33 @@ export function table(columns, rows, caption) {
       h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind ?? "" }, cell(row))))))));
 }
 
+const drawn = new WeakMap(); // element → the data that it was drawn from, as JSON
+const FOCUSED = "a, button, select, input, [tabindex]";
+
+/** Draw the content of an element anew if its data has changed. The focus and scroll positions are kept. */
+export function refill(element, data, draw) {
+  const key = JSON.stringify(data) ?? "";
+  if (drawn.get(element) === key) return;
+  drawn.set(element, key);
+  const all = (selector) => [...element.querySelectorAll(selector)];
+  const focused = all(FOCUSED).indexOf(document.activeElement);
+  const scrolled = all(".scroll").map((each) => [each.scrollLeft, each.scrollTop]);
+  element.replaceChildren(...draw());
+  if (focused >= 0) all(FOCUSED)[focused]?.focus({ preventScroll: true });
+  all(".scroll").forEach((each, index) => each.scrollTo(...(scrolled[index] ?? [0, 0])));
+}
+
+/** Return an error as a message that a screen reader says at once. */
+export function alert(error) {
+  return h("p", { class: "alarm bad lines", role: "alert" }, seen(error.message));
+}
+
+/** Return a note on files of completions that cannot be read; null for none. */
+export function unreadable(files) {
+  if (files.length === 0) return null;
+  return h("p", { class: "alarm", "data-note": "unreadable" }, `Left out, because they cannot be read: ${files.map(seen).join(", ")} in the folder samples of the run.`);
+}
+
 /** Say a text to a screen reader. */
 export function announce(text) {
   document.getElementById("announcer").textContent = text;

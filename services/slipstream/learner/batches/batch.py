@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from slipstream.algorithms.shaping.duplicates import duplicate_weights
 from slipstream.algorithms.spec import Shaping
-from slipstream.records import Completion, FinishReason, Group, Segment
-from slipstream.records.sampling_order import sampling_order
+from slipstream.records import Completion, FinishReason, Group, Segment, sampling_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from slipstream.learner.batches.routed_experts import require_experts
-from slipstream.learner.batches.top_logprobs import require_top_logprobs
+from slipstream.learner.batches import routed_experts, top_logprobs
 from slipstream.learner.policy.model import Policy
 from slipstream.records import Group
 
@@ -19,12 +18,12 @@ def check_groups(
     """
     if replay_experts and policy.routers is not None:
         layers = policy.model.config.get_text_config().num_hidden_layers
-        require_experts(groups, policy.routers, hidden_layers=layers)
+        routed_experts.require_experts(groups, policy.routers, hidden_layers=layers)
     vocabulary = int(policy.model.config.get_text_config().vocab_size)
     for group in groups:
         _check_tokens(group, vocabulary)
     if rollout_top_k:
-        require_top_logprobs(groups, rollout_top_k, vocabulary=vocabulary)
+        top_logprobs.require_top_logprobs(groups, rollout_top_k, vocabulary=vocabulary)
 
 
 def _check_tokens(group: Group, vocabulary: int) -> None:

@@ -6,8 +6,7 @@ from typing import Final
 import torch
 
 from slipstream.config import LearnerConfig
-from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
-from slipstream.learner.batches.packing import pack
+from slipstream.learner.batches import batch, packing
 from slipstream.learner.batches.rows import Row, empty_row, make_row
 from slipstream.learner.ranks.ranks import Ranks
 
@@ -42,10 +41,10 @@ class RowSharding:
         self._top_k = top_k
         self._rollout_top_k = rollout_top_k
 
-    def rows(self, sequences: Sequence[TrainingSequence]) -> list[Row]:
+    def rows(self, sequences: Sequence[batch.TrainingSequence]) -> list[Row]:
         """Return the rows of this rank; no sequence may be longer than a row."""
-        totals = sampled_tokens(sequences)
-        packed = pack(
+        totals = batch.sampled_tokens(sequences)
+        packed = packing.pack(
             sequences,
             max_tokens=self._config.max_tokens_per_row,
             share_prompts=self._config.share_prompts,

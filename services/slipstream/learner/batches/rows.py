@@ -9,12 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from slipstream.algorithms import Layout, lay_out, token_versions
-from slipstream.learner.batches.batch import SampledTokens, TrainingSequence, same_prompt, sampled_tokens
-from slipstream.learner.batches.routed_experts import Origin, experts_of_row
-from slipstream.learner.batches.teacher_logprobs import RowTeacher, empty_teacher, teacher_of_row
-from slipstream.learner.batches.top_logprobs import RolloutTop, no_top_logprobs, top_of_row
-from slipstream.records import FinishReason, Segment, VersionSpan
+from slipstream import algorithms, records
+from slipstream.learner.batches import batch, routed_experts, teacher_logprobs, top_logprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +38,16 @@ class Row:
     """Sampled tokens of the whole completion of each sequence."""
     mask_T: torch.Tensor
     """1; 0 in an empty row, which a rank computes because each pass is a collective."""
-    layout: Layout
+    layout: algorithms.Layout
     """The layout of sequence_ids_T and mask_T, for every loss of this row."""
     members_2R: torch.Tensor | None = None
     """Only if sequences share prompts: the number of each token's prompt, and of its sequence, 0 for the
     prompt itself."""
     experts_RLK: torch.Tensor | None = None
     """The experts that the rollouts used, see `experts_of_row`."""
-    teacher: RowTeacher | None = None
+    teacher: teacher_logprobs.RowTeacher | None = None
     """The teacher's logprobs of the sampled tokens."""
-    rollout_top: RolloutTop | None = None
+    rollout_top: top_logprobs.RolloutTop | None = None
     """The rollout's likeliest tokens, if the objective reads them."""
 
     @property
@@ -78,8 +74,8 @@ class Row:
 
 
 def make_row(
-    sequences: Sequence[TrainingSequence],
-    totals: SampledTokens,
+    sequences: Sequence[batch.TrainingSequence],
+    totals: batch.SampledTokens,
     device: torch.device,
     *,
     share_prompts: bool = False,
@@ -93,9 +89,9 @@ def make_row(
     rollout_top: whether the row has the rollout's likeliest tokens, which all sequences must have then.
     """
     builder = _RowBuilder()
-    previous: TrainingSequence | None = None
+    previous: batch.TrainingSequence | None = None
     for index, sequence in enumerate(sequences):
-        shared = share_prompts and previous is not None and same_prompt(previous, sequence)
+        shared = share_prompts and previous is not None and batch.same_prompt(previous, sequence)
         builder.add(index, sequence, shared=shared)
         previous = sequence
     sequence_ids_T = torch.tensor(builder.sequence_ids, device=device, dtype=torch.int64)
@@ -116,11 +112,13 @@ def make_row(
         prompt_tokens_B=torch.tensor([totals.by_group[s.group] for s in sequences], device=device),
         completion_tokens_B=torch.tensor([totals.by_completion[s.place] for s in sequences], device=device),
         mask_T=mask_T,
-        layout=lay_out(mask_T, sequence_ids_T),
+        layout=algorithms.lay_out(mask_T, sequence_ids_T),
         members_2R=torch.tensor([builder.bundles, builder.members], device=device) if share_prompts else None,
-        experts_RLK=experts_of_row(builder.origins, device),
-        teacher=teacher_of_row([sequence.segment for sequence in sequences], device),
-        rollout_top=top_of_row([sequence.segment for sequence in sequences], device) if rollout_top else None,
+        experts_RLK=routed_experts.experts_of_row(builder.origins, device),
+        teacher=teacher_logprobs.teacher_of_row([sequence.segment for sequence in sequences], device),
+        rollout_top=top_logprobs.top_of_row([sequence.segment for sequence in sequences], device)
+        if rollout_top
+        else None,
     )
 
 
@@ -130,24 +128,24 @@ def empty_row(device: torch.device, *, top_k: int | None = None, rollout_top_k: 
     top_k: the teacher's likeliest tokens that the other rows have; None without a teacher. rollout_top_k:
     those of the rollout.
     """
-    sequence = TrainingSequence(
+    sequence = batch.TrainingSequence(
         prompt_token_ids=(0,),
-        segment=Segment(
+        segment=records.Segment(
             token_ids=(0,),
             logprobs=(0.0,),
             mask=(1,),
-            spans=(VersionSpan(version=0, start=0, end=1),),
-            finish_reason=FinishReason.STOP,
-            teacher=None if top_k is None else empty_teacher(1, top_k),
-            top_logprobs=no_top_logprobs(1, rollout_top_k) if rollout_top_k else None,
+            spans=(records.VersionSpan(version=0, start=0, end=1),),
+            finish_reason=records.FinishReason.STOP,
+            teacher=None if top_k is None else teacher_logprobs.empty_teacher(1, top_k),
+            top_logprobs=top_logprobs.no_top_logprobs(1, rollout_top_k) if rollout_top_k else None,
         ),
         place=0,
         group=0,
         share=0.0,
     )
-    row = make_row([sequence], sampled_tokens([sequence]), device, rollout_top=rollout_top_k > 0)
+    row = make_row([sequence], batch.sampled_tokens([sequence]), device, rollout_top=rollout_top_k > 0)
     mask_T = torch.zeros_like(row.mask_T)
-    return replace(row, mask_T=mask_T, layout=lay_out(mask_T, row.sequence_ids_T))
+    return replace(row, mask_T=mask_T, layout=algorithms.lay_out(mask_T, row.sequence_ids_T))
 
 
 @dataclass(slots=True)
@@ -165,25 +163,27 @@ class _RowBuilder:
     sequence_ids: list[int] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[routed_experts.Origin] = field(default_factory=list)
     bundle: int = 0
     end_of_prompt: int = 0
 
-    def add(self, index: int, sequence: TrainingSequence, *, shared: bool) -> None:
+    def add(self, index: int, sequence: batch.TrainingSequence, *, shared: bool) -> None:
         """Append a sequence, without its prompt if that is in the row already."""
         segment = sequence.segment
         experts, prompt = segment.routed_experts, len(sequence.prompt_token_ids)
         if not shared:
             self.bundle += 1
             self._append(sequence.prompt_token_ids, first=0, member=0)
-            self.origins.append(Origin(experts=experts, first=0, count=prompt))
+            self.origins.append(routed_experts.Origin(experts=experts, first=0, count=prompt))
             self.end_of_prompt = len(self.tokens) - 1
         start = len(self.tokens)
         self._append(segment.token_ids, first=prompt, member=index + 1)
         self.ends.append(len(self.tokens) - 1)
-        self.origins.append(Origin(experts=experts, first=prompt, count=len(segment.token_ids)))
+        self.origins.append(
+            routed_experts.Origin(experts=experts, first=prompt, count=len(segment.token_ids))
+        )
         spans = [(s.version, s.start, s.end) for s in segment.spans]
-        of_token = token_versions(spans, len(segment.mask))
+        of_token = algorithms.token_versions(spans, len(segment.mask))
         for t, sampled in enumerate(segment.mask):
             if sampled:
                 self.predictors.append(start + t - 1 if t else self.end_of_prompt)

@@ -7,7 +7,9 @@ from typing import Any
 
 import grpc
 
+from slipstream.learner.broadcast.parity_probe import ParityProbe
 from slipstream.learner.save_requests import SaveRequests
+from slipstream.records import NO_VERSION
 from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
 from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
@@ -15,7 +17,6 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetServicer
 
-NO_VERSION = -1
 JOIN_SECONDS = 10.0
 SAME_NCCL = (
     "two versions of NCCL do not form a group: build both images on one base, as docker/README.md says"
@@ -42,16 +43,26 @@ class Member:
         self.version = NO_VERSION
         self.alive = True
         self.failures = 0
+        self.missed_since: int | None = None
+        """First of the versions in a row that it was left out of; None if it was not left out of the last."""
+        self.loading: int | None = None
+        """Version that it was told to serve, and that no publication waits for any more."""
+        self.compared = False
+        """Whether it has got a parity probe since it joined."""
         self.pause_seconds = 0.0
         self.receive_seconds = 0.0
         self.paused_at: float | None = None
-        """Moment of `time.monotonic` of the Begin since which it samples nothing; None while it serves."""
+        """Moment of `time.monotonic` since which it samples nothing; None while it serves."""
         self.outbox: asyncio.Queue[pb.LearnerMessage | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
 
     def tell(self, **message: Any) -> None:
         """Send one message, such as `commit=pb.Commit(version=3)`."""
         self.outbox.put_nowait(pb.LearnerMessage(**message))
+
+    def pause(self) -> None:
+        """Note that it samples nothing from now on, until it serves a version."""
+        self.paused_at = time.monotonic() if self.paused_at is None else self.paused_at
 
     def receive(self, message: pb.WorkerMessage) -> None:
         """Queue a message from the rollout."""
@@ -118,15 +129,51 @@ class Fleet(FleetServicer):
         """Return the members with an open stream, by name."""
         return [self._members[name] for name in sorted(self._members) if self._members[name].alive]
 
-    def begin(self, member: Member, version: int) -> None:
-        """Tell a rollout to pause and to receive `version`. It stays paused until it serves a version."""
-        member.tell(begin=pb.Begin(epoch=self.epoch, version=version))
-        member.paused_at = time.monotonic() if member.paused_at is None else member.paused_at
+    def begin(
+        self,
+        member: Member,
+        version: int,
+        manifest: pb.Manifest,
+        *,
+        base: int,
+        key: bytes = b"",
+        pauses: bool,
+    ) -> None:
+        """Tell a rollout to receive `version`.
+
+        base: oldest version that a delta can change; NO_VERSION for a full version. key: for encryption.
+        pauses: whether it samples nothing from now on.
+        """
+        member.tell(
+            begin=pb.Begin(
+                epoch=self.epoch,
+                version=version,
+                manifest=manifest,
+                base_version=base,
+                key=key,
+            )
+        )
+        if pauses:
+            member.pause()
+
+    def commit(self, member: Member, version: int, probe: ParityProbe | None = None) -> None:
+        """Tell a rollout to load and serve `version`, for which it pauses, if it has not paused before.
+
+        With a probe, the rollout compares its logprobs afterwards.
+        """
+        member.loading = None
+        message = pb.Commit(version=version)
+        if probe is not None:
+            message.probe.token_ids.extend(probe.token_ids)
+            message.probe.logprobs.extend(probe.logprobs)
+            member.compared = True
+        member.tell(commit=message)
+        member.pause()
 
     def confirm(self, member: Member, version: int) -> None:
         """Record that the rollout serves `version`, which this learner sent."""
         self._end_pause(member, version)
-        member.version = version
+        member.version, member.missed_since, member.loading = version, None, None
         self._confirmed[member.worker_id] = version
 
     def drop(self, member: Member, reason: str) -> None:
@@ -154,7 +201,7 @@ class Fleet(FleetServicer):
         await self._refuse_other_models(first.join, context)
         member = self._enter(first.join)
         reader = BackgroundTask.begin(
-            _read(request_iterator, member),
+            self._read(request_iterator, member),
             "reading of a rollout's stream",
             self._log,
             rollout=member.worker_id,
@@ -176,6 +223,20 @@ class Fleet(FleetServicer):
     ) -> pb.SaveCheckpointResponse:
         """Have a checkpoint written, and return its version once it is durable."""
         return pb.SaveCheckpointResponse(version=await self.saves.save())
+
+    async def _read(self, messages: AsyncIterator[pb.WorkerMessage], member: Member) -> None:
+        """Queue the messages of a rollout until its stream ends."""
+        try:
+            async for message in messages:
+                kind = message.WhichOneof("message")
+                if kind == "leave":
+                    break
+                if kind == "serving" and message.serving.version == member.loading:
+                    self.confirm(member, message.serving.version)
+                else:
+                    member.receive(message)
+        finally:
+            member.drop()
 
     async def _refuse_other_models(self, join: pb.JoinFleet, context: Any) -> None:
         for what, theirs, ours, remedy in (
@@ -234,14 +295,3 @@ async def _first_message(messages: AsyncIterator[pb.WorkerMessage]) -> pb.Worker
             return await anext(aiter(messages), None)
     except TimeoutError:
         return None
-
-
-async def _read(messages: AsyncIterator[pb.WorkerMessage], member: Member) -> None:
-    """Queue the messages of a rollout until its stream ends."""
-    try:
-        async for message in messages:
-            if message.WhichOneof("message") == "leave":
-                break
-            member.receive(message)
-    finally:
-        member.drop()

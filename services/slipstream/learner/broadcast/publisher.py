@@ -3,17 +3,21 @@
     Prepare ─▶ form the group (new members: new epoch) ─▶ all Ready ─▶ Begin ─▶ broadcast
             ─▶ Applied ─▶ Commit ─▶ Serving, each member as soon as it can
 
+The broadcast is a delta if every member keeps a version from which the changes are known: the oldest of these
+versions is its base. Otherwise it is the full version.
+
 If anything fails, the epoch ends, and the members that do not serve the version yet get all of it again in a
-new epoch. A member that does not answer, or fails three times in a row, is dropped. It may join again, and
-gets the version then. Publishing to an empty fleet succeeds: a rollout that joins later gets the version
-then.
+new epoch. A member that is late is left out of the update (latecomers). A member that does not answer by the
+deadline, or fails three times in a row, is dropped. It may join again, and gets the version then. Publishing
+to an empty fleet succeeds: a rollout that joins later gets the version then.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,20 +25,26 @@ import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
+from slipstream.learner.broadcast.latecomers import Latecomers
+from slipstream.learner.broadcast.parity_probe import ParityProbe
 from slipstream.parallel import both, task_group
+from slipstream.records import NO_VERSION
 from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
+from slipstream.weights.changes import ChangeLog
 from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
 from slipstream.weights.last_deadline import CallStuck, Progress, watched
-from slipstream.weights.manifest import manifest_to_proto, plan
-from slipstream.weights.transfer import send
+from slipstream.weights.manifest import Manifest, manifest_to_proto, plan
+from slipstream.weights.seal import new_key
+from slipstream.weights.transfer import Buffers, send
 
 T = TypeVar("T")
 
 MIB = 1024 * 1024
 TRIES = 3
+SENDER_BYTES = 16
 FORMING = 1.25
 """The wait for Ready when a group is formed, in timeouts. A member that waits for a missing member reports
 this after one timeout; the rest is for the report to arrive."""
@@ -52,12 +62,32 @@ class Published:
     seconds: float
     pause_seconds: float
     transfer_seconds: float
+    sent_bytes: int = 0
+    changed: float | None = None
+    """Share of the elements that differ from the version before; None for the first, or without deltas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broadcast:
+    """The tensors of one broadcast by name, and their layout; with a base, the changes since that version."""
+
+    manifest: Manifest
+    tensors: Mapping[str, torch.Tensor]
+    base: int = NO_VERSION
+    key: bytes = field(default=b"", repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(tensor.nbytes for tensor in self.manifest.tensors)
 
 
 class Publisher:
     """Sends a snapshot of the weights. Invariant: a group is used only by the members it was formed with.
 
     weights: by name. Their values may change between two publications, but not during one.
+    changes: of these weights, for deltas; without them every version is sent in full.
+    probe: returns the parity probe of these weights; None if nothing is compared.
     dtype: of the broadcast. device: on which tensors are broadcast.
     """
 
@@ -65,6 +95,8 @@ class Publisher:
         self,
         *,
         weights: Mapping[str, torch.Tensor],
+        changes: ChangeLog | None = None,
+        probe: Callable[[], ParityProbe | None] = lambda: None,
         dtype: torch.dtype,
         device: torch.device,
         fleet: Fleet,
@@ -73,32 +105,41 @@ class Publisher:
         metrics: Metrics,
         log: Log,
     ) -> None:
-        self._weights = weights
+        self._changes = changes
+        self._probe = probe
+        self._parity_every = config.parity_every
         self._device = device
         self._fleet = fleet
+        self._latecomers = Latecomers(config, fleet, metrics=metrics, log=log)
         self._timeout = config.timeout_seconds
         self._metrics = metrics
         self._log = log
         self._store = RendezvousStore(
             config.host, config.port, timeout_seconds=config.timeout_seconds, log=log
         )
-        self._manifest = plan(
+        self._bucket_bytes = int(config.bucket_mib * MIB)
+        manifest = plan(
             [(name, tuple(tensor.shape)) for name, tensor in weights.items()],
             dtype=dtype,
-            bucket_bytes=int(config.bucket_mib * MIB),
+            bucket_bytes=self._bucket_bytes,
             model_fingerprint=model_fingerprint,
         )
-        self._bytes = sum(tensor.nbytes for tensor in self._manifest.tensors)
-        self._manifest_message = manifest_to_proto(self._manifest)
+        self._full = Broadcast(manifest=manifest, tensors=weights)
+        self._pauses = manifest.nbytes > config.staging_bytes  # the rollouts compare the same numbers
+        self._encrypts = config.encrypt
+        self._sender = secrets.token_bytes(SENDER_BYTES)
+        self._buffers = Buffers(device)
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
         self._failing = False
         self._refusal = ""
+        self._changed: float | None = None
+        self._sent_bytes = 0
         for name in ("publish_failures_total", "publish_bytes_total"):
             metrics.count(name, 0)  # so that a rate sees the first one
 
     async def publish(self, version: int) -> Published:
-        """Bring each member of the fleet to `version`; return once all remaining members serve it.
+        """Bring the members of the fleet to `version`; return once all but latecomers serve it.
 
         Errors: Stuck when a collective outlasts its last deadline, which only a new process ends;
         TornSnapshot after `refuse`.
@@ -107,18 +148,27 @@ class Publisher:
             raise TornSnapshot(self._refusal)
         started = time.monotonic()
         self._fleet.version = version
+        self._changed = None if self._changes is None else self._changes.close(version)
+        self._sent_bytes = 0
         updated: set[Member] = set()
+        self._latecomers.begin()
         with self._shown_as_running():
-            while members := [m for m in self._fleet.members() if m.version != version]:
+            while members := self._latecomers.expected(version):
                 await self._attempt(version, members)
-                updated.update(members)
+                updated.update(member for member in members if member.version == version)
         self._metrics.set("policy_version", version)
         return Published(
-            rollouts=len(self._fleet.members()),
+            rollouts=sum(member.version == version for member in self._fleet.members()),
             seconds=time.monotonic() - started,
             pause_seconds=max((m.pause_seconds for m in updated), default=0.0),
             transfer_seconds=max((m.receive_seconds for m in updated), default=0.0),
+            sent_bytes=self._sent_bytes,
+            changed=self._changed,
         )
+
+    def wants_probe(self, version: int) -> bool:
+        """Return whether the rollouts shall compare their logprobs under this version."""
+        return version % self._parity_every == 0 or not all(m.compared for m in self._fleet.members())
 
     def refuse(self, reason: str) -> None:
         """Send no weights from now on, for this reason."""
@@ -137,31 +187,52 @@ class Publisher:
         """Try once. Each failure drops a member or counts as one of its TRIES, so tries come to an end."""
         self._failing = False
         with self._metrics.timing("publish_seconds", phase="prepare"):
-            members = await self._prepare(version, members)
-        if not members:
-            return
+            ready = await self._prepare(version, members)
+            if not ready:
+                return
+            members, broadcast = list(ready), await asyncio.to_thread(self._choose, min(ready.values()))
+        full = broadcast.base == NO_VERSION
+        self._metrics.count("updates_sent_total", kind="full" if full else "delta")
+        layout = manifest_to_proto(broadcast.manifest)
         for member in members:
-            self._fleet.begin(member, version)
+            self._fleet.begin(
+                member,
+                version,
+                layout,
+                base=broadcast.base,
+                key=broadcast.key,
+                pauses=full and self._pauses,
+            )
         async with task_group() as tasks:
-            applying = [
-                tasks.create_task(self._answer(member, "applied", version, timeout_seconds=None))
+            applying = {
+                member: tasks.create_task(self._answer(member, "applied", version, timeout_seconds=None))
                 for member in members
-            ]
+            }
             try:
                 with self._metrics.timing("publish_seconds", phase="transfer"):
-                    await self._transfer(version, applying)
+                    await self._transfer(version, broadcast, list(applying.values()))
             except TransferError as error:
                 self._fail(version, members, str(error))
             with self._metrics.timing("publish_seconds", phase="commit"):
-                applied = await self._settle(members, applying)
-                for member, answer in zip(members, applied, strict=True):
-                    member.receive_seconds = answer.receive_seconds if answer else 0.0
-                await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
+                applied = await self._settle(version, applying)
+                for member, answer in applied.items():
+                    member.receive_seconds = answer.receive_seconds
+                await self._commit(version, list(applied))
 
-    async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
-        """Prepare the members, and form a group with them; return them if all are ready, else none.
+    def _choose(self, base: int) -> Broadcast:
+        """Return what to send to members that keep the version `base` or later ones."""
+        delta = None
+        if self._changes is not None and base != NO_VERSION:
+            delta = self._changes.since(base, self._full.manifest, bucket_bytes=self._bucket_bytes)
+        key = new_key() if self._encrypts else b""
+        if delta is None:
+            return replace(self._full, key=key)
+        return Broadcast(manifest=delta.manifest, tensors=delta, base=delta.base, key=key)
 
-        Errors: Stuck.
+    async def _prepare(self, version: int, members: Sequence[Member]) -> dict[Member, int]:
+        """Prepare the members, and form a group with them.
+
+        Return them with the versions that they keep if all are ready, else none. Errors: Stuck.
         """
         forming = self._grouped != list(members)
         if forming:
@@ -170,17 +241,42 @@ class Publisher:
             self._metrics.set("fleet_epoch", self._fleet.epoch)
         rank = 1
         world_size = 1 + sum(member.ranks for member in members)
+        nonces: dict[Member, bytes] = {}
         for member in members:
             nonce = self._store.server.issue_nonce(connections=member.ranks) if forming else b""
             member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
+            nonces[member] = nonce
             rank += member.ranks
+        ready = self._ready(version, nonces)
+        fault, answers = await both(self._form(members), ready) if forming else (None, await ready)
+        if len(answers) < len(members):
+            self._abort(members, "the update goes on without a rollout that is late")
+        elif fault is None and all(answers.values()):
+            return {member: _base_of(answer) for member, answer in answers.items()}
+        else:
+            self._fail(version, members, fault or "another member was not ready")
+        return {}
+
+    async def _ready(self, version: int, nonces: Mapping[Member, bytes]) -> Mapping[Member, Any]:
+        """Return the members' answers to Prepare; None for a failure. Late members are missing.
+
+        nonces: with which the members join a new group; empty if the group exists. A group is formed with all
+        of its members, so its forming ends as soon as one is late.
+        """
+        forming = any(nonces.values())
         seconds = self._timeout * (FORMING if forming else 1)
-        asking = self._ask(members, "ready", version, timeout_seconds=seconds)
-        fault, answers = await both(self._form(members), asking) if forming else (None, await asking)
-        if fault is None and all(answers):
-            return list(members)
-        self._fail(version, members, fault or "another member was not ready")
-        return []
+        async with task_group() as tasks:
+            asking = {
+                member: tasks.create_task(self._answer(member, "ready", version, timeout_seconds=seconds))
+                for member in nonces
+            }
+            late = await self._latecomers.leave_out(
+                asking, version, "ready", answered=lambda member: self._store.server.used(nonces[member])
+            )
+            if late:
+                self._failing = True  # what the others report now is no failure of theirs
+                self._leave_group()
+        return {member: task.result() for member, task in asking.items() if member not in late}
 
     async def _form(self, members: Sequence[Member]) -> str | None:
         """Form the group of a new epoch; return why it could not be formed. Errors: Stuck."""
@@ -204,17 +300,21 @@ class Publisher:
             store_host=self._store.host,
             store_port=self._store.port,
             timeout_seconds=self._timeout,
-            manifest=self._manifest_message,
             rendezvous_nonce=nonce,
+            sender=self._sender,
         )
 
-    async def _transfer(self, version: int, applying: Sequence[asyncio.Task[Any]]) -> None:
-        """Broadcast the weights. Errors: TransferError, Stuck."""
+    async def _transfer(
+        self, version: int, broadcast: Broadcast, applying: Sequence[asyncio.Task[Any]]
+    ) -> None:
+        """Broadcast the weights, or what changed in them. Errors: TransferError, Stuck."""
         group = self._group
         if group is None or any(task.done() for task in applying):
             raise TransferError("a member failed before the broadcast")
-        await self._watched(partial(self._send, group, version), f"the broadcast of version {version}")
-        self._metrics.count("publish_bytes_total", self._bytes)
+        sending = partial(self._send, group, version, broadcast)
+        await self._watched(sending, f"the broadcast of version {version}")
+        self._sent_bytes += broadcast.nbytes
+        self._metrics.count("publish_bytes_total", broadcast.nbytes)
 
     async def _watched(self, call: Callable[[Progress], T], what: str) -> T:
         """Run a blocking call in a thread. Errors: its own; Stuck after its last deadline."""
@@ -227,16 +327,22 @@ class Publisher:
                 "again, the learner goes on from its last checkpoint"
             ) from error
 
-    async def _settle(self, members: Sequence[Member], applying: Sequence[asyncio.Task[Any]]) -> list[Any]:
-        """Return the answers to a transfer.
+    async def _settle(
+        self, version: int, applying: Mapping[Member, asyncio.Task[Any]]
+    ) -> Mapping[Member, pb.Applied]:
+        """Return the members' answers to a transfer, without those of members that failed or are late.
 
         Their deadline begins at its end: the transfer had deadlines of its own.
         """
-        await asyncio.wait(applying, timeout=self._timeout)
-        for member, task in zip(members, applying, strict=True):
+        late = await self._latecomers.leave_out(applying, version, "applied")
+        awaited = {member: task for member, task in applying.items() if member not in late}
+        if awaited:
+            await asyncio.wait(awaited.values(), timeout=self._timeout)
+        for member, task in awaited.items():
             if not task.done():
                 self._fleet.drop(member, f"did not answer `applied` in {self._timeout:g} s")
-        return await asyncio.gather(*applying)
+        answers = await asyncio.gather(*awaited.values())
+        return {member: answer for member, answer in zip(awaited, answers, strict=True) if answer}
 
     def _rendezvous(self, members: Sequence[Member]) -> Rendezvous:
         """Return the learner's own rendezvous, with a nonce that is valid in this epoch."""
@@ -250,20 +356,26 @@ class Publisher:
             nonce=self._store.server.issue_nonce(connections=1),
         )
 
-    def _send(self, group: WeightGroup, version: int, progress: Progress) -> None:
+    def _send(self, group: WeightGroup, version: int, broadcast: Broadcast, progress: Progress) -> None:
         send(
             group,
-            self._manifest,
-            self._weights,
+            broadcast.manifest,
+            broadcast.tensors,
             version=version,
             device=self._device,
+            key=broadcast.key,
+            buffers=self._buffers,
             progress=progress,
         )
 
     async def _commit(self, version: int, members: Sequence[Member]) -> None:
+        """Have the members serve the version, and wait for all but latecomers."""
         for member in members:
-            member.tell(commit=pb.Commit(version=version))
-        await asyncio.gather(*(self._confirm(version, member) for member in members))
+            self._fleet.commit(member, version, self._probe())
+        async with task_group() as tasks:
+            confirming = {member: tasks.create_task(self._confirm(version, member)) for member in members}
+            for member in await self._latecomers.leave_out(confirming, version, "serving"):
+                member.loading = version
 
     async def _confirm(self, version: int, member: Member) -> None:
         """Wait until a member serves the version, and record it at that moment."""
@@ -272,13 +384,6 @@ class Publisher:
             member.pause_seconds = answer.pause_seconds
             self._fleet.confirm(member, version)
             member.failures = 0
-
-    async def _ask(
-        self, members: Sequence[Member], kind: str, version: int, *, timeout_seconds: float
-    ) -> list[Any]:
-        return await asyncio.gather(
-            *(self._answer(member, kind, version, timeout_seconds=timeout_seconds) for member in members)
-        )
 
     async def _answer(self, member: Member, kind: str, version: int, *, timeout_seconds: float | None) -> Any:
         """Return the member's answer; None if it failed.
@@ -306,6 +411,9 @@ class Publisher:
     def _fail(self, version: int, members: Sequence[Member], reason: str) -> None:
         self._metrics.count("publish_failures_total")
         self._log.warning("publication failed", version=version, epoch=self._fleet.epoch, reason=reason)
+        self._abort(members, reason)
+
+    def _abort(self, members: Sequence[Member], reason: str) -> None:
         self._leave_group()
         for member in members:
             if member.alive:
@@ -321,6 +429,11 @@ class Publisher:
             self._group.close()
         self._group = None
         self._grouped = []
+
+
+def _base_of(ready: pb.Ready) -> int:
+    """Return the version that a rollout keeps beside its weights; NO_VERSION for none."""
+    return ready.base_version if ready.HasField("base_version") else NO_VERSION
 
 
 async def catch_up(publisher: Publisher, fleet: Fleet, weights: asyncio.Lock) -> None:

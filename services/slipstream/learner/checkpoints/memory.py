@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slipstream.algorithms import active_entropy, adapt_entropy
+from slipstream.algorithms import active_entropy, adapt_entropy, shaping
 from slipstream.algorithms.baselines import RunningBaselines
-from slipstream.algorithms.shaping import CollapseWatch
 from slipstream.algorithms.spec import CollapseAlarm, Entropy
 
 
@@ -15,7 +14,7 @@ from slipstream.algorithms.spec import CollapseAlarm, Entropy
 class Memory:
     """Running baselines by task, the adaptive entropy coefficient, and the watch for a collapse."""
 
-    watch: CollapseWatch
+    watch: shaping.CollapseWatch
     baselines: RunningBaselines = field(default_factory=RunningBaselines)
     target: float | None = None
     """Entropy in nats that the coefficient adapts to; None if it does not adapt."""
@@ -27,7 +26,7 @@ class Memory:
     def fresh(cls, entropy: Entropy | None, alarm: CollapseAlarm) -> "Memory":
         """Return the state at the start of a run."""
         return cls(
-            watch=CollapseWatch(spec=alarm),
+            watch=shaping.CollapseWatch(spec=alarm),
             target=entropy.target if entropy else None,
             entropy_coefficient=entropy.coefficient if entropy else 0.0,
         )
@@ -75,7 +74,7 @@ class Memory:
         same_target = self.target is not None and state["target"] == self.target
         return replace(
             self,
-            watch=CollapseWatch.from_dict(self.watch.spec, state["watch"]),
+            watch=shaping.CollapseWatch.from_dict(self.watch.spec, state["watch"]),
             baselines=RunningBaselines(averages=state["baselines"]),
             entropy_coefficient=float(state["entropy_coefficient"])
             if same_target

@@ -13,18 +13,8 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 
 from slipstream.config.architecture import caps_attention, logits_of, why_unusable
 from slipstream.cuda import require_cuda
-from slipstream.learner.policy.first_rows import first_rows_only, vocabulary_modules
-from slipstream.learner.policy.heap import returning_freed_memory
+from slipstream.learner.policy import first_rows, heap, sharded_loading, tying
 from slipstream.learner.policy.model import Policy, packed_by_mask
-from slipstream.learner.policy.sharded_loading import (
-    make_empty,
-    move_tensors,
-    read_parts,
-    tensors_by_target,
-    why_not_in_parts,
-    with_placeholder_tensors,
-)
-from slipstream.learner.policy.tying import check_tied, check_tied_parts
 from slipstream.learner.ranks.sharding import layers, shard
 
 ADAPTED_LAYER: Final = ".base_layer."
@@ -89,7 +79,7 @@ def load_policy(
     if refusal is not None:
         raise ValueError(f"{weights}: {refusal}")
     origin = _Origin(weights=weights, source=source, device=device, dtype=dtype, stored=stored, config=config)
-    reason = None if mesh is None else why_not_in_parts(weights, _empty(origin))
+    reason = None if mesh is None else sharded_loading.why_not_in_parts(weights, _empty(origin))
     if mesh is not None and reason is None:
         return _load_parts(origin, mesh, around)
     if reason is not None:
@@ -110,7 +100,7 @@ def _load_whole(origin: _Origin) -> Policy:
         output_loading_info=True,
     )
     origin.check_complete(model, loading["missing_keys"])
-    check_tied(model, origin.weights)
+    tying.check_tied(model, origin.weights)
     model.to(origin.device).eval()  # eval keeps gradients; dropout would put noise into every ratio
     # in float32, because rounding to bfloat16 may route a token to other experts
     with _computing_in_float32(model, origin.stored):
@@ -156,33 +146,35 @@ def _load_parts(origin: _Origin, mesh: DeviceMesh, around: Callable[[Policy], Po
     move to a second one, whose layers are gathered in the dtype of the forward pass. FSDP cannot change that
     dtype of a sharded model."""
     checked = origin.policy(_empty(origin), dtype=torch.float32)
-    check_tied_parts(
+    tying.check_tied_parts(
         checked.model,
-        tensors_by_target(checked.model, origin.weights),
+        sharded_loading.tensors_by_target(checked.model, origin.weights),
         origin.weights,
         mesh=mesh,
         device=origin.device,
         dtype=origin.stored,
     )
-    vocabulary = vocabulary_modules(checked.model)
+    vocabulary = first_rows.vocabulary_modules(checked.model)
     shard(checked.packed, mesh, dtype=torch.float32, outside=torch.float32, apart=vocabulary)
     register_fsdp_forward_method(checked.packed, "own_logits")
-    with returning_freed_memory():
-        missing = read_parts(checked.model, origin.weights, device=origin.device, dtype=origin.stored)
+    with heap.returning_freed_memory():
+        missing = sharded_loading.read_parts(
+            checked.model, origin.weights, device=origin.device, dtype=origin.stored
+        )
         origin.check_complete(checked.model, missing)
-        with first_rows_only(checked.model, _empty(origin), mesh):
+        with first_rows.first_rows_only(checked.model, _empty(origin), mesh):
             _check_logprobs(checked)
     model = _empty(origin)
-    policy = with_placeholder_tensors(model, lambda: around(origin.policy(model)))
+    policy = sharded_loading.with_placeholder_tensors(model, lambda: around(origin.policy(model)))
     shard(policy.packed, mesh, dtype=origin.dtype)
-    move_tensors(checked.model, model, renamed=lambda name: name.replace(ADAPTED_LAYER, "."))
+    sharded_loading.move_tensors(checked.model, model, renamed=lambda name: name.replace(ADAPTED_LAYER, "."))
     return policy
 
 
 def _empty(origin: _Origin) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return make_empty(
+    return sharded_loading.make_empty(
         AutoModelForCausalLM,
         origin.config,
         dtype=origin.stored,

@@ -16,11 +16,8 @@ from safetensors.torch import save_file
 from torch.distributed.device_mesh import DeviceMesh
 
 from slipstream.config import LoraConfig, RunConfig
-from slipstream.learner.policy.checkpoint_form import CheckpointError, in_checkpoint_form
-from slipstream.learner.policy.loading import ADAPTED_LAYER, load_policy
-from slipstream.learner.policy.logprobs import Selected
+from slipstream.learner.policy import checkpoint_form, loading, logprobs, writing
 from slipstream.learner.policy.model import Policy, full_disk_is_os_error, whole
-from slipstream.learner.policy.writing import write_weights
 
 ADAPTER = "default"
 PREFIX = "base_model.model."  # of every name in a peft directory
@@ -68,7 +65,9 @@ class LoraPolicy(Policy):
         """Yield the published tensors in the dtype of the broadcast: merged weights, or adapters."""
         tensors = self.merged() if self._merged else self.trained_parameters()
         gathered = ((name, whole(tensor.detach())) for name, tensor in tensors)
-        for name, tensor in in_checkpoint_form(self.model, gathered) if self._merged else gathered:
+        for name, tensor in (
+            checkpoint_form.in_checkpoint_form(self.model, gathered) if self._merged else gathered
+        ):
             yield name, tensor.to(self.dtype)
 
     def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
@@ -80,23 +79,23 @@ class LoraPolicy(Policy):
     @torch.no_grad()
     def merged(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every weight by its name in the base's checkpoint: W + (alpha / rank) B A, in float32."""
-        adapted = {f"{name}{ADAPTED_LAYER}weight": layer for name, layer in self._layers()}
+        adapted = {f"{name}{loading.ADAPTED_LAYER}weight": layer for name, layer in self._layers()}
         for name, tensor in self.model.named_parameters():
             if ".lora_A." in name or ".lora_B." in name:
                 continue
             layer = adapted.get(name)
             weight = tensor.float() if layer is None else tensor.float() + layer.get_delta_weight(ADAPTER)
-            yield name.replace(ADAPTED_LAYER, "."), weight
+            yield name.replace(loading.ADAPTED_LAYER, "."), weight
 
     def save(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write the merged model as a Hugging Face directory. Errors: OSError."""
         written = dtype or self.saved_dtype
-        write_weights(directory, self.whole_model, dtype=written)
+        writing.write_weights(directory, self.whole_model, dtype=written)
         super().save_companions(directory, dtype=written)
 
     def whole_model(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the merged model in its checkpoint form."""
-        yield from in_checkpoint_form(self.model, self.merged())
+        yield from checkpoint_form.in_checkpoint_form(self.model, self.merged())
 
     def save_adapters(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write the adapters alone as a peft directory. Errors: OSError."""
@@ -129,7 +128,7 @@ class LoraPolicy(Policy):
         own["target_modules"] = sorted(self._config.target_modules)
         for key, value in own.items():
             if saved[key] != value:
-                raise CheckpointError(
+                raise checkpoint_form.CheckpointError(
                     f"{directory} has adapters with {key} {saved[key]}, and learner.lora asks for {value}; "
                     "set it back, or start a new run"
                 )
@@ -151,7 +150,7 @@ class _Base(Policy):
         super().__init__(owner.model, source=owner.source, device=owner.device, dtype=owner.dtype)
         self._owner = owner
 
-    def selected(self, *arguments: Any, **options: Any) -> Selected:
+    def selected(self, *arguments: Any, **options: Any) -> logprobs.Selected:
         self.routers = self._owner.routers  # both policies share the model object, and so its hooks
         with _adapters_off(self.model):
             return super().selected(*arguments, **options)
@@ -170,7 +169,7 @@ def load_trained(config: RunConfig, *, device: torch.device, mesh: DeviceMesh | 
     def adapted(base: Policy) -> Policy:
         return base if lora is None else LoraPolicy(base, lora)
 
-    policy = load_policy(
+    policy = loading.load_policy(
         source, source=source, device=device, dtype=dtype, stored=stored, mesh=mesh, around=adapted
     )
     policy.saved_dtype = getattr(torch, config.learner.checkpoint.model_dtype or config.model.dtype)
@@ -184,7 +183,7 @@ def check_adapters(policy: Policy, checkpoint: Path) -> None:
     """
     saved = checkpoint / "model"
     if (saved / CONFIG_FILE).exists() != policy.adapted:
-        raise CheckpointError(
+        raise checkpoint_form.CheckpointError(
             f"{saved} {'is not' if policy.adapted else 'is'} of adapters; set learner.lora back to what it "
             "was, or start a new run"
         )
@@ -204,7 +203,9 @@ def saved_policy(saved: Path) -> LoraPolicy | None:
         rank=settings["r"], alpha=settings["lora_alpha"], target_modules=tuple(settings["target_modules"])
     )
     base = Path(settings["base_model_name_or_path"])
-    return LoraPolicy(load_policy(base, source=base, device=torch.device("cpu"), dtype=torch.float32), lora)
+    return LoraPolicy(
+        loading.load_policy(base, source=base, device=torch.device("cpu"), dtype=torch.float32), lora
+    )
 
 
 def _targets(lora: LoraConfig) -> str | list[str]:

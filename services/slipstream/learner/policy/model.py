@@ -12,11 +12,7 @@ from safetensors import SafetensorError
 from torch.distributed.tensor import DTensor
 
 from slipstream.config.architecture import PACKED_BY_MASK, logits_of
-from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
-from slipstream.learner.policy.further_logprobs import logprobs_beside
-from slipstream.learner.policy.logprobs import Selected, selected_logprobs
-from slipstream.learner.policy.routing import Routers, Watch
-from slipstream.learner.policy.writing import write_config, write_weights
+from slipstream.learner.policy import checkpoint_form, further_logprobs, logprobs, routing, writing
 
 # Files that a saved model needs and that training does not change.
 COMPANIONS = (
@@ -30,7 +26,7 @@ COMPANIONS = (
     "chat_template.jinja",
     "generation_config.json",
 )
-UNWATCHED = Watch()
+UNWATCHED = routing.Watch()
 
 
 class PackedForward(torch.nn.Module):
@@ -61,7 +57,7 @@ class PackedForward(torch.nn.Module):
         hidden_RH = hidden_states(self.model.base_model, tokens_R, positions_R, attention_RR)
         head = self.model.get_output_embeddings()
         hidden_TH, bias_V = hidden_RH[predictors_T], getattr(head, "bias", None)
-        selected = selected_logprobs(
+        selected = logprobs.selected_logprobs(
             hidden_TH,
             head.weight,
             targets_T,
@@ -70,7 +66,7 @@ class PackedForward(torch.nn.Module):
             **options,
         )
         beside = partial(
-            logprobs_beside,
+            further_logprobs.logprobs_beside,
             hidden_TH,
             head.weight,
             targets_T,
@@ -105,7 +101,7 @@ class Policy:
         self.saved_dtype = dtype
         """The dtype of the weights that `save` writes, and of an exported model."""
         self.packed = PackedForward(model)
-        self.routers: Routers | None = None
+        self.routers: routing.Routers | None = None
         """Set to record or replay the experts of a mixture-of-experts."""
 
     def selected(
@@ -122,8 +118,8 @@ class Policy:
         hidden_at_N: torch.Tensor | None = None,
         others_TK: torch.Tensor | None = None,
         constants_TK: torch.Tensor | None = None,
-        watch: Watch = UNWATCHED,
-    ) -> Selected:
+        watch: routing.Watch = UNWATCHED,
+    ) -> logprobs.Selected:
         """Return logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R],
         and the entropy [T] there.
 
@@ -149,7 +145,7 @@ class Policy:
                 constants_TK,
                 options,
             )
-        return Selected(
+        return logprobs.Selected(
             logprobs_T=logprobs_T,
             entropy_T=entropy_T,
             others_TK=others_found_TK,
@@ -171,7 +167,9 @@ class Policy:
         gathered a layer at a time, so all ranks must iterate over all of them.
         """
         named = self.model.named_parameters()
-        yield from in_checkpoint_form(self.model, ((name, whole(parameter)) for name, parameter in named))
+        yield from checkpoint_form.in_checkpoint_form(
+            self.model, ((name, whole(parameter)) for name, parameter in named)
+        )
 
     def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Yield the parameters that the optimizer changes, by name; on several ranks, this rank's parts."""
@@ -183,7 +181,7 @@ class Policy:
         Errors: OSError, such as for a full disk.
         """
         written = dtype or self.saved_dtype
-        write_weights(directory, self.whole_model, dtype=written)
+        writing.write_weights(directory, self.whole_model, dtype=written)
         self.save_companions(directory, dtype=written)
 
     def whole_model(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -192,7 +190,7 @@ class Policy:
 
     def save_companions(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write a Hugging Face directory without the weights. Errors: OSError."""
-        write_config(self.model, directory, dtype=dtype or self.saved_dtype)
+        writing.write_config(self.model, directory, dtype=dtype or self.saved_dtype)
         copy_companions(self.source, directory)
 
 

@@ -3,17 +3,14 @@
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from slipstream.config import LearnerConfig, RunConfig
-from slipstream.config.learner_memory import has_reference
-from slipstream.learner.policy.loading import load_policy
-from slipstream.learner.policy.lora import LoraPolicy
-from slipstream.learner.policy.model import Policy
+from slipstream.config import LearnerConfig, RunConfig, learner_memory
+from slipstream.learner.policy import loading, lora, model
 
 
 class Reference:
     """A policy that is never optimised. With decay d, after each update: ref <- d ref + (1 - d) policy."""
 
-    def __init__(self, policy: Policy, *, decay: float | None) -> None:
+    def __init__(self, policy: model.Policy, *, decay: float | None) -> None:
         self.policy = policy
         self.decay = decay
 
@@ -25,7 +22,7 @@ class Reference:
         """
         return self.decay is not None
 
-    def follow(self, policy: Policy) -> None:
+    def follow(self, policy: model.Policy) -> None:
         """Move an averaged reference towards the policy; do nothing for a frozen one."""
         if self.decay is None:
             return
@@ -39,7 +36,7 @@ def load_reference(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    policy: Policy | None = None,
+    policy: model.Policy | None = None,
     mesh: DeviceMesh | None = None,
 ) -> Reference | None:
     """Load the reference; None if the algorithm has none.
@@ -49,24 +46,24 @@ def load_reference(
     Errors: those of load_policy.
     """
     settings = config.algorithm.reference
-    if not has_reference(config):
+    if not learner_memory.has_reference(config):
         return None
     source = settings.path or config.model.directory()
     averaged = settings.kind == "ema"
-    if isinstance(policy, LoraPolicy) and settings.path is None and not averaged:
+    if isinstance(policy, lora.LoraPolicy) and settings.path is None and not averaged:
         return Reference(policy.without_adapters(), decay=None)
 
-    def frozen(own: Policy) -> Policy:
+    def frozen(own: model.Policy) -> model.Policy:
         own.model.requires_grad_(False)
         return own
 
-    own = load_policy(source, source=source, device=device, dtype=dtype, mesh=mesh, around=frozen)
+    own = loading.load_policy(source, source=source, device=device, dtype=dtype, mesh=mesh, around=frozen)
     if policy is not None:
         _check_fits(own, policy, config.learner)
     return Reference(own, decay=settings.decay if averaged else None)
 
 
-def _check_fits(reference: Policy, policy: Policy, learner: LearnerConfig) -> None:
+def _check_fits(reference: model.Policy, policy: model.Policy, learner: LearnerConfig) -> None:
     sizes = [int(each.model.config.get_text_config().vocab_size) for each in (reference, policy)]
     if sizes[0] != sizes[1]:
         raise ValueError(

@@ -13,10 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import register_fsdp_forward_method
 
 from slipstream.config import CriticConfig, RunConfig
-from slipstream.learner.policy.first_rows import first_rows_only, vocabulary_modules
-from slipstream.learner.policy.heap import returning_freed_memory
+from slipstream.learner.policy import first_rows, heap, sharded_loading
 from slipstream.learner.policy.model import Policy, attends_fully, hidden_states
-from slipstream.learner.policy.sharded_loading import make_empty, move_tensors, read_parts, why_not_in_parts
 from slipstream.learner.ranks.sharding import shard
 
 ATTENTION: Final = "sdpa"
@@ -90,7 +88,7 @@ def load_value_model(
         )
     if mesh is None:
         return _load_whole(path, policy)
-    reason = why_not_in_parts(path, _empty_backbone(described))
+    reason = sharded_loading.why_not_in_parts(path, _empty_backbone(described))
     if reason is None:
         return _load_parts(path, described, policy, mesh)
     warnings.warn(f"{path}: every rank loads the whole critic, because {reason}", stacklevel=2)
@@ -117,15 +115,18 @@ def _load_parts(path: Path, described: Any, policy: Policy, mesh: DeviceMesh) ->
     checked = _around(_empty_backbone(described))
     with torch.device("meta"):
         module = _around(_empty_backbone(described))
-    vocabulary = vocabulary_modules(checked.backbone)
+    vocabulary = first_rows.vocabulary_modules(checked.backbone)
     shard(checked, mesh, dtype=torch.float32, outside=torch.float32, apart=vocabulary)
     register_fsdp_forward_method(checked, "hidden_states")
-    with returning_freed_memory():
-        _check_complete(path, read_parts(checked.backbone, path, device=policy.device, dtype=torch.float32))
-        with first_rows_only(checked.backbone, _empty_backbone(described), mesh):
+    with heap.returning_freed_memory():
+        _check_complete(
+            path,
+            sharded_loading.read_parts(checked.backbone, path, device=policy.device, dtype=torch.float32),
+        )
+        with first_rows.first_rows_only(checked.backbone, _empty_backbone(described), mesh):
             _check_packing(checked, path, policy.device)
     shard(module, mesh, dtype=policy.dtype)
-    move_tensors(checked, module, renamed=lambda name: name)
+    sharded_loading.move_tensors(checked, module, renamed=lambda name: name)
     return module
 
 
@@ -136,7 +137,7 @@ def _around(backbone: Any) -> ValueModel:
 def _empty_backbone(described: Any) -> Any:
     from transformers import AutoModel
 
-    return make_empty(AutoModel, described, dtype=torch.float32, attention=ATTENTION)
+    return sharded_loading.make_empty(AutoModel, described, dtype=torch.float32, attention=ATTENTION)
 
 
 def _check_complete(path: Path, missing: Iterable[str]) -> None:

@@ -7,10 +7,9 @@ on 200,000 demonstrations of other tasks.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from slipstream import prompts, records
 from slipstream.config.stages import DemonstrationMix
 from slipstream.learner.stages.supervised import Pair, unsampled_answer
-from slipstream.prompts import PromptSource
-from slipstream.records import Prompt
 from slipstream.tokens import PromptTooLong, Tokens
 
 
@@ -35,7 +34,7 @@ class DemonstrationSampler:
     """
 
     def __init__(
-        self, mix: DemonstrationMix, *, source: PromptSource, tokens: Tokens, most_answers: int
+        self, mix: DemonstrationMix, *, source: prompts.PromptSource, tokens: Tokens, most_answers: int
     ) -> None:
         """Take the largest number of answers that a round can keep, `most_answers`."""
         self._mix = mix
@@ -65,7 +64,7 @@ class DemonstrationSampler:
         return Demonstrations(pairs=pairs, rows=rows, unfit=unfit)
 
 
-def _row(prompt: Prompt, text: str, pair: Pair) -> dict[str, object]:
+def _row(prompt: records.Prompt, text: str, pair: Pair) -> dict[str, object]:
     return {
         "origin": "demonstration",
         "prompt": prompt_text(prompt),
@@ -76,6 +75,6 @@ def _row(prompt: Prompt, text: str, pair: Pair) -> dict[str, object]:
     }
 
 
-def prompt_text(prompt: Prompt) -> object:
+def prompt_text(prompt: records.Prompt) -> object:
     """Return a prompt as it is written to files: text, or a list of messages."""
     return prompt.text or [{"role": turn.role, "content": turn.content} for turn in prompt.messages]

@@ -12,7 +12,7 @@ import torch
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.answer_logprobs import answer_logprobs
 from slipstream.learner.stages.supervised import Pair, unsampled_answer
-from slipstream.prompts.judge_question import judge_question
+from slipstream.prompts.judging import judge_question
 from slipstream.records import Completion, Group
 from slipstream.tokens import PromptTooLong, Tokens
 

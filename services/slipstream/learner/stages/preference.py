@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from slipstream.algorithms.preference import preference_loss
-from slipstream.config import RunConfig
-from slipstream.config.stages import PreferenceStage
+from slipstream.config import RunConfig, stages
 from slipstream.learner.batches.batch import TrainingSequence, sampled_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
+from slipstream.learner.stages import demonstrations, supervised, verified
 from slipstream.learner.stages.answer_logprobs import answer_logprobs, sum_by_sequence
-from slipstream.learner.stages.demonstrations import prompt_text
 from slipstream.learner.stages.judge import Judge
 from slipstream.learner.stages.pairs import (
     Pairs,
@@ -26,15 +25,6 @@ from slipstream.learner.stages.pairs import (
     pairs_with_demonstrations,
     verified_scores,
 )
-from slipstream.learner.stages.supervised import (
-    Pair,
-    Progress,
-    descend,
-    epochs_of,
-    steps_of,
-    unsampled_answer,
-)
-from slipstream.learner.stages.verified import NothingKept, RoundResult
 from slipstream.prompts import PromptSource
 from slipstream.records import Completion, Group
 from slipstream.tokens import Tokens
@@ -44,8 +34,8 @@ from slipstream.tokens import Tokens
 class ReferencedPair:
     """A pair with the reference's log-probabilities of both answers, in nats."""
 
-    chosen: Pair
-    rejected: Pair
+    chosen: supervised.Pair
+    rejected: supervised.Pair
     ref_chosen: float
     ref_rejected: float
 
@@ -62,7 +52,7 @@ class PreferenceTraining:
         self,
         policy: Policy,
         config: RunConfig,
-        stage: PreferenceStage,
+        stage: stages.PreferenceStage,
         *,
         tokens: Tokens,
         source: PromptSource,
@@ -78,9 +68,9 @@ class PreferenceTraining:
         groups: Sequence[Group],
         *,
         version: int,
-        report: Progress,
+        report: supervised.Progress,
         stopped: Callable[[], bool],
-    ) -> RoundResult:
+    ) -> verified.RoundResult:
         """Train on one round. Completions of several segments are left out.
 
         Errors: NothingKept, Interrupted, NotFinite.
@@ -88,12 +78,12 @@ class PreferenceTraining:
         stage = self._stage
         ranked = self._rank([_single_answers(group) for group in groups])
         if not ranked.pairs:
-            raise NothingKept(_why_nothing(ranked.counts, len(groups), stage))
+            raise verified.NothingKept(_why_nothing(ranked.counts, len(groups), stage))
         pairs = with_reference(self._policy, ranked.pairs, max_tokens=self._max_tokens)
-        steps = steps_of(len(pairs), batch_size=stage.batch_size, epochs=stage.epochs)
-        loss = descend(
+        steps = supervised.steps_of(len(pairs), batch_size=stage.batch_size, epochs=stage.epochs)
+        loss = supervised.descend(
             self._policy,
-            epochs_of(
+            supervised.epochs_of(
                 pairs, batch_size=stage.batch_size, epochs=stage.epochs, seed=self._config.seed + version
             ),
             lambda batch: backward(self._policy, batch, beta=stage.beta, max_tokens=self._max_tokens),
@@ -103,7 +93,7 @@ class PreferenceTraining:
             stopped=stopped,
         )
         tokens = sum(sum(half.answer.mask) for pair in pairs for half in (pair.chosen, pair.rejected))
-        return RoundResult(
+        return verified.RoundResult(
             rows=[_row(pair) for pair in ranked.pairs],
             counts={"completions": sum(len(group.completions) for group in groups), **ranked.counts},
             steps=steps,
@@ -140,7 +130,9 @@ class PreferenceTraining:
     def _demonstration(self, group: Group) -> Completion:
         prompt, text = self._source.demonstration(group.dispatch_index)
         check_same_prompt(group, prompt)
-        return replace(unsampled_answer(self._tokens.encode_answer(text, prompt=group.prompt)), text=text)
+        return replace(
+            supervised.unsampled_answer(self._tokens.encode_answer(text, prompt=group.prompt)), text=text
+        )
 
 
 def _single_answers(group: Group) -> Group:
@@ -153,7 +145,7 @@ def with_reference(
 ) -> list[ReferencedPair]:
     """Return the pairs with the logprobs of their answers under the current policy."""
     halves = [
-        Pair(prompt_token_ids=pair.group.prompt_token_ids, answer=answer)
+        supervised.Pair(prompt_token_ids=pair.group.prompt_token_ids, answer=answer)
         for pair in pairs
         for answer in (pair.chosen, pair.rejected)
     ]
@@ -210,7 +202,7 @@ def _sequences(pairs: Sequence[ReferencedPair]) -> Iterator[TrainingSequence]:
 def _row(pair: PreferencePair) -> dict[str, object]:
     halves = {"chosen": pair.chosen, "rejected": pair.rejected}
     return {
-        "prompt": prompt_text(pair.group.prompt),
+        "prompt": demonstrations.prompt_text(pair.group.prompt),
         "prompt_token_ids": list(pair.group.prompt_token_ids),
         "distance": pair.distance,
         **{f"{name}_token_ids": list(half.token_ids) for name, half in halves.items()},
@@ -218,7 +210,7 @@ def _row(pair: PreferencePair) -> dict[str, object]:
     }
 
 
-def _why_nothing(counts: Mapping[str, int], groups: int, stage: PreferenceStage) -> str:
+def _why_nothing(counts: Mapping[str, int], groups: int, stage: stages.PreferenceStage) -> str:
     dropped = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
     lower = " lower least_distance," if counts.get("alike") else ""
     return (

@@ -26,8 +26,7 @@ from slipstream.learner.checkpoints.checkpoint import write_whole
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
-from slipstream.learner.stages.supervised import Interrupted, Progress
-from slipstream.learner.stages.verified import RoundResult
+from slipstream.learner.stages import supervised, verified
 from slipstream.learner.starvation import SampleDeadline, StarvationReport, Starved
 from slipstream.parallel import beside
 from slipstream.records import Group
@@ -45,9 +44,9 @@ class Training(Protocol):
         groups: Sequence[Group],
         *,
         version: int,
-        report: Progress,
+        report: supervised.Progress,
         stopped: Callable[[], bool],
-    ) -> RoundResult:
+    ) -> verified.RoundResult:
         """Train on the groups; blocks. Errors: NothingKept, Interrupted, NotFinite."""
         ...
 
@@ -111,7 +110,7 @@ class Rounds:
         try:
             while self.version < self._rounds and not stop.is_set():
                 await self._round(stop)
-        except Interrupted:
+        except supervised.Interrupted:
             self._log.info("round abandoned; a restart repeats it", round=self.version + 1)
         finished = self.version >= self._rounds and not stop.is_set()
         if finished:
@@ -179,12 +178,12 @@ class Rounds:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if stop.is_set():
-                raise Interrupted
+                raise supervised.Interrupted
             if groups := await self._replay.sample(self.version, groups=count):
                 return groups
         raise TimeoutError
 
-    async def _learn(self, groups: Sequence[Group], stop: asyncio.Event) -> RoundResult:
+    async def _learn(self, groups: Sequence[Group], stop: asyncio.Event) -> verified.RoundResult:
         loop, number = asyncio.get_running_loop(), self.version + 1
 
         def report(step: int, steps: int, loss: float) -> None:
@@ -195,7 +194,7 @@ class Rounds:
             self._training.learn, groups, version=self.version, report=report, stopped=stop.is_set
         )
 
-    def _keep(self, learned: RoundResult) -> None:
+    def _keep(self, learned: verified.RoundResult) -> None:
         """Write the training set, then the model, whose folder makes the round durable."""
         rows, done = round_rows(self._run_dir, self.version + 1), rounds_of(self._run_dir)
         rows.parent.mkdir(exist_ok=True)
@@ -207,7 +206,7 @@ class Rounds:
             shutil.rmtree(path, ignore_errors=True)
 
     def _row(
-        self, groups: Sequence[Group], learned: RoundResult, seconds: Seconds, rollouts: int
+        self, groups: Sequence[Group], learned: verified.RoundResult, seconds: Seconds, rollouts: int
     ) -> dict[str, object]:
         answers = [answer for group in groups for answer in group.completions if not answer.withheld]
         weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}

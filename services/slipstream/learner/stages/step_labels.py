@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from slipstream.config.stages import StepLabelsStage
-from slipstream.learner.stages.demonstrations import prompt_text
-from slipstream.learner.stages.supervised import Interrupted, Progress
-from slipstream.learner.stages.verified import NothingKept, RoundResult
+from slipstream.learner.stages import demonstrations, supervised, verified
 from slipstream.prompts.steps import split_steps
 from slipstream.records import Completion, Group, Reward
 
@@ -30,12 +28,12 @@ class StepLabelling:
         groups: Sequence[Group],
         *,
         version: int,
-        report: Progress,
+        report: supervised.Progress,
         stopped: Callable[[], bool],
-    ) -> RoundResult:
+    ) -> verified.RoundResult:
         """Return one row for each answer, in the order of dispatch. Errors: NothingKept, Interrupted."""
         if stopped():
-            raise Interrupted
+            raise supervised.Interrupted
         counts: Counter[str] = Counter()
         rows: list[dict[str, object]] = []
         for group in sorted(groups, key=lambda group: group.dispatch_index):
@@ -50,12 +48,12 @@ class StepLabelling:
                 counts["right_steps"] += sum(share > 0 for share in shares)
         nonzero = {name: number for name, number in counts.items() if number}
         if not rows:
-            raise NothingKept(
+            raise verified.NothingKept(
                 f"labelled 0 of {counts['completions']} answers ({counts['withheld']} withheld): the others "
                 f"have no step, more than {self._stage.max_steps} (max_steps), or one that could not be "
                 "judged; look at `separator`, and at the verifier's log"
             )
-        return RoundResult(rows=rows, counts=nonzero, steps=0, loss=math.nan, tokens=0)
+        return verified.RoundResult(rows=rows, counts=nonzero, steps=0, loss=math.nan, tokens=0)
 
 
 def shares_of(answer: Completion, *, reward: str) -> list[float]:
@@ -73,7 +71,7 @@ def labelled_row(
     steps = split_steps(answer.text, stage.separator)
     assert len(steps) == len(shares), "rollout and learner split at the same separator"
     return {
-        "prompt": prompt_text(group.prompt),
+        "prompt": demonstrations.prompt_text(group.prompt),
         "completions": steps,
         "labels": [share > 0 for share in shares],
         "soft_labels": shares,

@@ -12,19 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.config import RunConfig
-from slipstream.config.stages import VerifiedStage
+from slipstream.config import RunConfig, stages
 from slipstream.learner.policy.model import Policy
+from slipstream.learner.stages import supervised
 from slipstream.learner.stages.demonstrations import Demonstrations, DemonstrationSampler, prompt_text
-from slipstream.learner.stages.supervised import (
-    Fitting,
-    Pair,
-    Progress,
-    epochs_of,
-    fit,
-    steps_of,
-    unsampled_answer,
-)
 from slipstream.learner.training.rewards import task_reward
 from slipstream.records import Completion, FinishReason, Group
 from slipstream.rpc.errors import SlipstreamError
@@ -53,9 +44,9 @@ class VerifiedTraining:
         self,
         policy: Policy,
         config: RunConfig,
-        stage: VerifiedStage,
+        stage: stages.VerifiedStage,
         *,
-        translate: Callable[[Group, Completion], Pair | None] | None = None,
+        translate: Callable[[Group, Completion], supervised.Pair | None] | None = None,
         demonstrations: DemonstrationSampler | None = None,
     ) -> None:
         """Take what differs between stages.
@@ -74,7 +65,7 @@ class VerifiedTraining:
         groups: Sequence[Group],
         *,
         version: int,
-        report: Progress,
+        report: supervised.Progress,
         stopped: Callable[[], bool],
     ) -> RoundResult:
         """Train on one round.
@@ -99,15 +90,15 @@ class VerifiedTraining:
             raise NothingKept(_why_nothing(counts, reward, stage.least_reward))
         others = self._demonstrations(version, pairs, counts)
         trained = [*pairs, *others.pairs]
-        steps = steps_of(len(trained), batch_size=stage.batch_size, epochs=stage.epochs)
+        steps = supervised.steps_of(len(trained), batch_size=stage.batch_size, epochs=stage.epochs)
         seed = self._config.seed + version
-        batches = epochs_of(trained, batch_size=stage.batch_size, epochs=stage.epochs, seed=seed)
-        settings = Fitting(
+        batches = supervised.epochs_of(trained, batch_size=stage.batch_size, epochs=stage.epochs, seed=seed)
+        settings = supervised.Fitting(
             steps=steps,
             learning_rate=stage.learning_rate,
             max_tokens_per_row=self._config.learner.max_tokens_per_row,
         )
-        loss = fit(self._policy, batches, settings, report=report, stopped=stopped)
+        loss = supervised.fit(self._policy, batches, settings, report=report, stopped=stopped)
         return RoundResult(
             rows=[*(_row(group, answer) for group, answer in kept), *others.rows],
             counts=counts,
@@ -116,7 +107,9 @@ class VerifiedTraining:
             tokens=stage.epochs * _tokens(trained),
         )
 
-    def _demonstrations(self, version: int, kept: Sequence[Pair], counts: dict[str, int]) -> Demonstrations:
+    def _demonstrations(
+        self, version: int, kept: Sequence[supervised.Pair], counts: dict[str, int]
+    ) -> Demonstrations:
         """Return the demonstrations of the round; count the sequences and tokens of each origin."""
         if self._sampler is None:
             return Demonstrations()
@@ -175,13 +168,15 @@ def score_of(answer: Completion, reward: str) -> float:
     return next(each.value for each in answer.rewards if each.name == reward)
 
 
-def translation(student: Tokens, *, same_tokens: bool) -> Callable[[Group, Completion], Pair | None]:
+def translation(
+    student: Tokens, *, same_tokens: bool
+) -> Callable[[Group, Completion], supervised.Pair | None]:
     """Return a function that converts another model's answer to a pair for `student`, with its own prompt.
 
     Token ids are kept if both models have the same; otherwise the answer is encoded from its text.
     """
 
-    def translate(group: Group, answer: Completion) -> Pair | None:
+    def translate(group: Group, answer: Completion) -> supervised.Pair | None:
         try:
             prompt_token_ids = student.encode(group.prompt)
         except PromptTooLong:
@@ -189,20 +184,20 @@ def translation(student: Tokens, *, same_tokens: bool) -> Callable[[Group, Compl
         own = (
             answer
             if same_tokens
-            else unsampled_answer(student.encode_answer(answer.text, prompt=group.prompt))
+            else supervised.unsampled_answer(student.encode_answer(answer.text, prompt=group.prompt))
         )
-        return Pair(prompt_token_ids=prompt_token_ids, answer=own)
+        return supervised.Pair(prompt_token_ids=prompt_token_ids, answer=own)
 
     return translate
 
 
-def _tokens(pairs: Sequence[Pair]) -> int:
+def _tokens(pairs: Sequence[supervised.Pair]) -> int:
     """Return the number of tokens that train."""
     return sum(sum(pair.answer.mask) for pair in pairs)
 
 
-def _as_sampled(group: Group, answer: Completion) -> Pair:
-    return Pair(prompt_token_ids=group.prompt_token_ids, answer=answer)
+def _as_sampled(group: Group, answer: Completion) -> supervised.Pair:
+    return supervised.Pair(prompt_token_ids=group.prompt_token_ids, answer=answer)
 
 
 def _why_not(answer: Completion, reward: str, least: float | None) -> str | None:

@@ -16,17 +16,13 @@ from pathlib import Path
 
 import torch
 
+from slipstream import prompts, records
 from slipstream.answers.arithmetic import InvalidExpression, check_countdown
-from slipstream.config import ConfigError, RolloutConfig, RunConfig, WarmupConfig, load_config
-from slipstream.config.data import demonstrates
+from slipstream.config import ConfigError, RolloutConfig, RunConfig, WarmupConfig, data, load_config
 from slipstream.config.sources import sources
-from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
-from slipstream.learner.policy.model import Policy
-from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.learner.policy import loading, model, tiny
 from slipstream.learner.stages.supervised import Fitting, Pair, fit, unsampled_answer
 from slipstream.processes.lifetime.parent_death import die_with_parent
-from slipstream.prompts import PromptSource, make_source
-from slipstream.records import Prompt
 from slipstream.tokens import Tokens, load_tokens
 
 REPORTS = 20
@@ -52,14 +48,16 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
     partial.mkdir(parents=True)
     start = config.model.path or partial / "start"
     if config.model.tiny is not None:
-        make_tiny_model(config.model.tiny, start, seed=config.seed)
+        tiny.make_tiny_model(config.model.tiny, start, seed=config.seed)
     _print_progress(phase=f"loading {start}")
-    policy = load_policy(start, source=start, device=pick_device(config.learner.device), dtype=dtype)
+    policy = loading.load_policy(
+        start, source=start, device=loading.pick_device(config.learner.device), dtype=dtype
+    )
     tokens = load_tokens(start, max_new_tokens=config.rollout.max_new_tokens)
-    source = make_source(config.data, seed=config.seed)
+    source = prompts.make_source(config.data, seed=config.seed)
     stops = stop_at_end_of_turn(policy, tokens)
     has_turns = any(each.environment.has_turns for each in sources(config))
-    measured = not demonstrates(config.data) and not has_turns
+    measured = not data.demonstrates(config.data) and not has_turns
     if config.model.path is not None and measured:
         before, _ = sampled_accuracy(policy, tokens, source, config.rollout, report=_report_measured)
         _print_progress(accuracy_before=before)
@@ -77,7 +75,12 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
 
 
 def fit_demonstrations(
-    policy: Policy, tokens: Tokens, source: PromptSource, settings: WarmupConfig, *, config: RunConfig
+    policy: model.Policy,
+    tokens: Tokens,
+    source: prompts.PromptSource,
+    settings: WarmupConfig,
+    *,
+    config: RunConfig,
 ) -> None:
     """Train on the demonstrations of the source, end of sequence included, each once."""
     batch_size, rate = settings.batch_size_of(config.model), settings.learning_rate_of(config.model)
@@ -109,7 +112,7 @@ def fit_demonstrations(
 
 
 def _demonstrations(
-    tokens: Tokens, source: PromptSource, *, steps: int, batch_size: int
+    tokens: Tokens, source: prompts.PromptSource, *, steps: int, batch_size: int
 ) -> Iterator[list[Pair]]:
     """Yield a batch for each step."""
     for first in range(0, steps * batch_size, batch_size):
@@ -124,9 +127,9 @@ def _demonstrations(
 
 @torch.no_grad()
 def sampled_accuracy(
-    policy: Policy,
+    policy: model.Policy,
     tokens: Tokens,
-    source: PromptSource,
+    source: prompts.PromptSource,
     rollout: RolloutConfig,
     *,
     report: Callable[[int, int], None] = lambda done, of: None,
@@ -141,7 +144,7 @@ def sampled_accuracy(
     return right / count, count
 
 
-def stop_at_end_of_turn(policy: Policy, tokens: Tokens) -> list[int]:
+def stop_at_end_of_turn(policy: model.Policy, tokens: Tokens) -> list[int]:
     """Let the model stop at the chat template's end of turn too; return all tokens that it stops at.
 
     The files of a base model may lack the end of a turn. The list is empty if nothing changes.
@@ -170,7 +173,7 @@ def _report_measured(done: int, of: int) -> None:
     _print_progress(phase="measuring the accuracy, prompt", done_of_phase=done, of_phase=of)
 
 
-def _sample(policy: Policy, tokens: Tokens, prompt: Prompt, rollout: RolloutConfig) -> str:
+def _sample(policy: model.Policy, tokens: Tokens, prompt: records.Prompt, rollout: RolloutConfig) -> str:
     ids = tokens.encode(prompt)
     generated = policy.model.generate(
         torch.tensor([ids], device=policy.device),
@@ -183,7 +186,7 @@ def _sample(policy: Policy, tokens: Tokens, prompt: Prompt, rollout: RolloutConf
     return tokens.decode(generated[0, len(ids) :].tolist())
 
 
-def _is_right(prompt: Prompt, text: str) -> bool:
+def _is_right(prompt: records.Prompt, text: str) -> bool:
     if prompt.task != "countdown":
         return text == prompt.answer
     try:
@@ -206,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.parent is not None:
         die_with_parent(arguments.parent)
-    without_progress_bars()
+    loading.without_progress_bars()
     try:
         accuracy = warm_up(load_config(arguments.config), arguments.output)
     except (ConfigError, ValueError, OSError) as error:

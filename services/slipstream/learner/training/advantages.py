@@ -9,13 +9,12 @@ from collections.abc import Sequence
 
 import torch
 
-from slipstream.algorithms import StepRewards, group_advantages, reward_penalty
+from slipstream import algorithms, records
+from slipstream.algorithms import segments
 from slipstream.algorithms.baselines import RunningBaselines
-from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Advantage, Ema, Gae, LossSpec, Mixed, OptimalToken, Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batches.batch import make_sequences
-from slipstream.learner.batches.packing import without_too_long
+from slipstream.learner.batches import batch, packing
 from slipstream.learner.batches.row_sharding import RowSharding
 from slipstream.learner.training.critic_advantages import critic_advantages
 from slipstream.learner.training.minibatch import Minibatch, WeightedMinibatch, with_advantages
@@ -23,7 +22,6 @@ from slipstream.learner.training.models import Models
 from slipstream.learner.training.rewards import BatchRewards, batch_rewards
 from slipstream.learner.training.step_rewards import advantages_by_step, step_rewards
 from slipstream.learner.training.token_baseline import advantages_by_token
-from slipstream.records import Group
 
 
 class BatchAdvantages:
@@ -53,7 +51,7 @@ class BatchAdvantages:
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
 
     def of_batch(
-        self, minibatches: Sequence[Minibatch], groups: Sequence[Group], baselines: RunningBaselines
+        self, minibatches: Sequence[Minibatch], groups: Sequence[records.Group], baselines: RunningBaselines
     ) -> tuple[list[WeightedMinibatch], RunningBaselines]:
         """Return the minibatches with their advantages, and the running baselines after the batch.
 
@@ -80,7 +78,7 @@ class BatchAdvantages:
         advantages_B, baselines = self._of_completions(rewards, baselines)
         return [_by_completion(minibatch, advantages_B) for minibatch in minibatches], baselines
 
-    def rewards(self, groups: Sequence[Group]) -> BatchRewards:
+    def rewards(self, groups: Sequence[records.Group]) -> BatchRewards:
         """Return the shaped rewards, minus the KL penalty if its placement is `reward`.
 
         The penalty of every scored completion counts, also of those that do not train: each is in the mean of
@@ -94,12 +92,12 @@ class BatchAdvantages:
         models = self._models
         assert models.reference is not None, "load_reference loads one wherever there is a KL term"
         penalty_B = torch.zeros_like(rewards.lengths_B)
-        scored = make_sequences(groups, Shaping())
-        fitting, _ = without_too_long(scored, self._max_tokens)
+        scored = batch.make_sequences(groups, Shaping())
+        fitting, _ = packing.without_too_long(scored, self._max_tokens)
         for row in self._row_sharding.rows(fitting):
             ref_T = models.forward.without_gradient(models.reference.policy, row).logprobs_T
-            penalty_T = reward_penalty(1.0, row.rollout_logprobs_T, ref_T, row.mask_T)
-            of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
+            penalty_T = algorithms.reward_penalty(1.0, row.rollout_logprobs_T, ref_T, row.mask_T)
+            of_row_B = segments.segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
             penalty_B.index_add_(0, row.places_B.cpu(), of_row_B.cpu())
         return rewards.plus(-models.ranks.sum(penalty_B), weight=kl.coefficient)
 
@@ -107,9 +105,9 @@ class BatchAdvantages:
         self,
         spec: Gae,
         minibatches: Sequence[Minibatch],
-        groups: Sequence[Group],
+        groups: Sequence[records.Group],
         rewards: BatchRewards,
-        steps: StepRewards | None,
+        steps: algorithms.StepRewards | None,
     ) -> list[WeightedMinibatch]:
         advantages = critic_advantages(
             spec, self._loss.kl, groups, rewards.total_B, minibatches, self._models.ranks, steps=steps
@@ -130,7 +128,7 @@ class BatchAdvantages:
             total = rewards.total_B.tolist()
             baselines_B = torch.tensor(baselines.of(rewards.keys, total), dtype=torch.float64)
             baselines = baselines.after(rewards.keys, total, self._advantage.decay)
-        advantages_B = group_advantages(
+        advantages_B = algorithms.group_advantages(
             self._advantage,
             rewards.components_BN,
             rewards.group_ids_B,

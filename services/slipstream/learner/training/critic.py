@@ -14,8 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from slipstream.algorithms import Counts, ValueLoss, value_loss
 from slipstream.config import CriticConfig, LearnerConfig, RunConfig
 from slipstream.learner.batches.rows import Row
-from slipstream.learner.policy.model import Policy, autocast, whole
-from slipstream.learner.policy.value_model import ValueModel, load_value_model
+from slipstream.learner.policy import model, value_model
 from slipstream.learner.ranks.sharding import checkpoint_activations
 from slipstream.learner.training.schedule import learning_rate
 
@@ -38,7 +37,12 @@ class Critic:
     """
 
     def __init__(
-        self, module: ValueModel, *, settings: CriticConfig, learner: LearnerConfig, dtype: torch.dtype
+        self,
+        module: value_model.ValueModel,
+        *,
+        settings: CriticConfig,
+        learner: LearnerConfig,
+        dtype: torch.dtype,
     ) -> None:
         self.module = module
         self.optimizer = torch.optim.AdamW(
@@ -76,7 +80,7 @@ class Critic:
         share: factor of the gradient that flows through them into the trunk.
         """
         read_NH = None if hidden_NH is None else _shared(hidden_NH, share)
-        with autocast(row.tokens_R.device, self._dtype):
+        with model.autocast(row.tokens_R.device, self._dtype):
             value_N = self.module(
                 read_NH, row.tokens_R, row.positions_R, row.attention_RR, value_positions(row)
             )
@@ -118,7 +122,7 @@ class Critic:
     def clip(self) -> float:
         """Scale the critic's gradient down to learner.max_grad_norm; return the norm before."""
         limit = self._learner.max_grad_norm
-        return float(whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), limit)))
+        return float(model.whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), limit)))
 
     def named_state(self) -> dict[str, torch.Tensor]:
         """Return weights and moments for a checkpoint, by `module/NAME` and `optimizer/KEY/NAME`."""
@@ -130,7 +134,7 @@ class Critic:
         return tensors
 
 
-def load_critic(config: RunConfig, policy: Policy, mesh: DeviceMesh | None = None) -> Critic | None:
+def load_critic(config: RunConfig, policy: model.Policy, mesh: DeviceMesh | None = None) -> Critic | None:
     """Load the critic as it is before the first step; None if the algorithm has no critic.
 
     mesh: the ranks over which it is sharded, None for one rank. Errors: those of `load_value_model`.
@@ -138,7 +142,7 @@ def load_critic(config: RunConfig, policy: Policy, mesh: DeviceMesh | None = Non
     settings = config.learner.critic
     if settings is None:
         return None
-    module = load_value_model(settings, config, policy, mesh)
+    module = value_model.load_value_model(settings, config, policy, mesh)
     if config.learner.activation_checkpointing and module.backbone is not None:
         checkpoint_activations(module.backbone)
     return Critic(module, settings=settings, learner=config.learner, dtype=policy.dtype)

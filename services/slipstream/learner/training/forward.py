@@ -4,9 +4,7 @@ import torch
 
 from slipstream.config.sections.learner import LearnerConfig
 from slipstream.learner.batches.rows import Row
-from slipstream.learner.policy.logprobs import Selected
-from slipstream.learner.policy.model import Policy
-from slipstream.learner.policy.routing import Routed, Watch
+from slipstream.learner.policy import logprobs, model, routing
 from slipstream.learner.training.critic import value_positions
 
 
@@ -31,13 +29,13 @@ class Forward:
 
     def __call__(
         self,
-        policy: Policy,
+        policy: model.Policy,
         row: Row,
-        routed: Routed | None = None,
+        routed: routing.Routed | None = None,
         *,
         temperature: float | None = None,
         others: bool = False,
-    ) -> Selected:
+    ) -> logprobs.Selected:
         """Return logprobs and entropies, with gradient if torch records one.
 
         routed: experts whose router logprobs are recorded; None for the active ones.
@@ -57,19 +55,19 @@ class Forward:
             others_TK=row.teacher.ids_TK if others and row.teacher is not None else None,
             constants_TK=row.rollout_top.ids_TK if others and row.rollout_top is not None else None,
             hidden_at_N=value_positions(row) if self._hidden else None,
-            watch=Watch(
+            watch=routing.Watch(
                 records=self._routers,
                 experts_TLK=None if routed is None else routed.experts_TLK,
                 replay_RLK=row.experts_RLK if self._replays else None,
             ),
         )
 
-    def without_gradient(self, policy: Policy, row: Row) -> Selected:
+    def without_gradient(self, policy: model.Policy, row: Row) -> logprobs.Selected:
         """Return logprobs and entropies as constants."""
         with torch.no_grad():
             return self(policy, row)
 
-    def sharper(self, policy: Policy, row: Row) -> Selected:
+    def sharper(self, policy: model.Policy, row: Row) -> logprobs.Selected:
         """Return them at half the temperature: under the squares of the probabilities, normalised."""
         with torch.no_grad():
             return self(policy, row, temperature=self._temperature / 2)

@@ -10,19 +10,23 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from slipstream.algorithms import Taught, TeacherTop, TopK, over_age_mask, token_staleness
-from slipstream.algorithms.critic import ValueLoss
+from slipstream.algorithms import (
+    Taught,
+    TeacherTop,
+    TopK,
+    critic,
+    microbatch,
+    over_age_mask,
+    spec,
+    token_staleness,
+)
 from slipstream.algorithms.loss import microbatch_loss
-from slipstream.algorithms.microbatch import Microbatch
-from slipstream.algorithms.spec import LossSpec
 from slipstream.learner.batches.rows import Row
-from slipstream.learner.policy.logprobs import Selected
-from slipstream.learner.policy.routing import router_shift
+from slipstream.learner.policy import logprobs, routing
+from slipstream.learner.training import row_constants, token_trace
 from slipstream.learner.training.minibatch import RowConstants, RowTargets, WeightedMinibatch
 from slipstream.learner.training.models import Models
 from slipstream.learner.training.record import MinibatchLosses, Record
-from slipstream.learner.training.row_constants import drift_bound
-from slipstream.learner.training.token_trace import TokenTrace
 
 
 class Abandoned(Exception):
@@ -33,7 +37,7 @@ class Abandoned(Exception):
 class Gradients:
     """Accumulates gradients of policy and critic."""
 
-    loss: LossSpec
+    loss: spec.LossSpec
     models: Models
     max_staleness: int
     """Policy versions; older tokens do not train."""
@@ -46,7 +50,7 @@ class Gradients:
         version: int,
         entropy_coefficient: float,
         stopped: Callable[[], bool],
-        trace: TokenTrace | None = None,
+        trace: token_trace.TokenTrace | None = None,
     ) -> MinibatchLosses:
         """Add the gradient of each row, and add the row to the record and to the trace.
 
@@ -55,7 +59,7 @@ class Gradients:
         """
         models, updated = self.models, record.updates > 0
         totals_3 = torch.zeros(3, dtype=torch.float64, device=models.policy.device)
-        limit = drift_bound(self.loss, minibatch, models, updated=updated)
+        limit = row_constants.drift_bound(self.loss, minibatch, models, updated=updated)
         for row, constants, targets in zip(
             minibatch.rows, minibatch.constants, minibatch.targets, strict=True
         ):
@@ -99,9 +103,9 @@ class Gradients:
         row: Row,
         constants: RowConstants,
         targets: RowTargets,
-        now: Selected,
+        now: logprobs.Selected,
         trained_T: torch.Tensor,
-    ) -> ValueLoss | None:
+    ) -> critic.ValueLoss | None:
         """Return the loss of the critic, None without one."""
         if self.models.critic is None:
             return None
@@ -125,11 +129,11 @@ def row_staleness(row: Row, version: int) -> torch.Tensor:
 
 
 def _microbatch(
-    row: Row, constants: RowConstants, targets: RowTargets, now: Selected, staleness_T: torch.Tensor
-) -> Microbatch:
+    row: Row, constants: RowConstants, targets: RowTargets, now: logprobs.Selected, staleness_T: torch.Tensor
+) -> microbatch.Microbatch:
     """Return the row as the policy loss reads it."""
     before, after = constants.routed, now.routed
-    return Microbatch(
+    return microbatch.Microbatch(
         layout=row.layout,
         logprobs_T=now.logprobs_T,
         rollout_logprobs_T=row.rollout_logprobs_T,
@@ -140,13 +144,13 @@ def _microbatch(
         entropy_T=now.entropy_T,
         selected_T=targets.selected_T,
         held_T=targets.held_T,
-        router_shift_T=None if before is None or after is None else router_shift(before, after),
+        router_shift_T=None if before is None or after is None else routing.router_shift(before, after),
         top_k=_top_k(row, now),
         taught=_taught(row, now),
     )
 
 
-def _backward(policy: torch.Tensor, value: ValueLoss | None, *, policy_trains: bool) -> None:
+def _backward(policy: torch.Tensor, value: critic.ValueLoss | None, *, policy_trains: bool) -> None:
     """Add the gradient of both losses, or of the value loss alone in the warm-up of a critic."""
     total = policy if value is None else value.loss
     if value is not None and policy_trains:
@@ -154,7 +158,7 @@ def _backward(policy: torch.Tensor, value: ValueLoss | None, *, policy_trains: b
     total.backward()
 
 
-def _taught(row: Row, now: Selected) -> Taught | None:
+def _taught(row: Row, now: logprobs.Selected) -> Taught | None:
     """Return the teacher's logprobs of a row, and the policy's of the teacher's likeliest tokens."""
     teacher = row.teacher
     if teacher is None:
@@ -169,7 +173,7 @@ def _taught(row: Row, now: Selected) -> Taught | None:
     return Taught(logprobs_T=teacher.logprobs_T, top=top)
 
 
-def _top_k(row: Row, now: Selected) -> TopK | None:
+def _top_k(row: Row, now: logprobs.Selected) -> TopK | None:
     """Return the logprobs of the rollout's likeliest tokens under both policies."""
     if row.rollout_top is None or now.constants_TK is None:
         return None

@@ -12,9 +12,8 @@ from typing import Final
 
 import torch
 
-from slipstream.algorithms import m2po_limit
+from slipstream.algorithms import m2po_limit, token_baseline
 from slipstream.algorithms.spec import LossSpec, M2po
-from slipstream.algorithms.token_baseline import token_energies
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.ranks.ranks import Ranks
@@ -48,7 +47,7 @@ def precompute_row_constants(
             routed=None if now is None else now[i].routed,
             energies_T=None
             if sharper is None or now is None
-            else token_energies(now[i].logprobs_T, sharper[i]),
+            else token_baseline.token_energies(now[i].logprobs_T, sharper[i]),
             values=None
             if critic is None
             else critic.values_without_gradient(row, None if now is None else now[i].hidden_NH),

@@ -11,9 +11,7 @@ from pathlib import Path
 import torch
 
 from slipstream.learner.checkpoints.checkpoint import load_tensors, stored_names
-from slipstream.learner.policy.checkpoint_form import CheckpointError
-from slipstream.learner.policy.lora import check_adapters
-from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy import checkpoint_form, lora, model
 from slipstream.learner.training.step import TrainingStep
 
 RNG = "rng.cpu"
@@ -30,7 +28,7 @@ def collect(training: TrainingStep) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def policy_tensors(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def policy_tensors(policy: model.Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Return the live tensors of a policy and its optimizer."""
     tensors = {}
     for name, parameter in policy.trained_parameters():
@@ -40,9 +38,9 @@ def policy_tensors(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str
     return tensors
 
 
-def restore_policy(policy: Policy, optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
+def restore_policy(policy: model.Policy, optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
     """Load policy and optimizer alone, in one process. Errors: CheckpointError."""
-    check_adapters(policy, checkpoint)
+    lora.check_adapters(policy, checkpoint)
     if any(name.startswith("optimizer/") for name in stored_names(checkpoint)):
         _make_moments(optimizer)
     load_tensors(checkpoint, policy_tensors(policy, optimizer), alone=True)
@@ -53,7 +51,7 @@ def restore(training: TrainingStep, checkpoint: Path) -> None:
 
     A moving reference or a critic that the checkpoint lacks, because the run had none then, keeps its values.
     """
-    check_adapters(training.policy, checkpoint)
+    lora.check_adapters(training.policy, checkpoint)
     stored = stored_names(checkpoint)
     if any(name.startswith("optimizer/") for name in stored):
         _make_moments(training.optimizer)
@@ -65,7 +63,7 @@ def restore(training: TrainingStep, checkpoint: Path) -> None:
             targets = {name: tensor for name, tensor in targets.items() if not name.startswith(part)}
     unknown = sorted(name for name in stored - set(targets) if name.startswith("critic/module/"))
     if unknown and training.critic is not None:
-        raise CheckpointError(
+        raise checkpoint_form.CheckpointError(
             f"{checkpoint} has {unknown[0]}, and learner.critic is of another kind; set it back, or start a "
             "new run"
         )

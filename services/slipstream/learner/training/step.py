@@ -13,33 +13,30 @@ from functools import partial
 
 import torch
 
-from slipstream.algorithms import Counts, Tally
+from slipstream import algorithms, records
+from slipstream.algorithms import spec
 from slipstream.algorithms.baselines import RunningBaselines
-from slipstream.algorithms.spec import Gae, OptimalToken, Rspo
 from slipstream.config import RunConfig
-from slipstream.learner.batches.batch import TrainingSequence, make_sequences, sampled_tokens, split
-from slipstream.learner.batches.group_checks import check_groups
-from slipstream.learner.batches.packing import without_too_long
-from slipstream.learner.batches.row_sharding import RowSharding
+from slipstream.learner.batches import batch, group_checks, packing, row_sharding
 from slipstream.learner.checkpoints.memory import Memory
-from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy import model, routing
 from slipstream.learner.policy.reference import Reference
-from slipstream.learner.policy.routing import Routers
 from slipstream.learner.ranks.ranks import Alone, Ranks
-from slipstream.learner.training.advantages import BatchAdvantages
-from slipstream.learner.training.covariance_tokens import choose
+from slipstream.learner.training import (
+    advantages,
+    covariance_tokens,
+    forward,
+    gradients,
+    models,
+    rewards,
+    row_constants,
+    token_trace,
+)
 from slipstream.learner.training.critic import Critic
-from slipstream.learner.training.forward import Forward
-from slipstream.learner.training.gradients import Abandoned, Gradients
 from slipstream.learner.training.minibatch import Minibatch
 from slipstream.learner.training.model_flops import model_flops
-from slipstream.learner.training.models import Models
 from slipstream.learner.training.record import Record, StepResult
-from slipstream.learner.training.rewards import diversity_of
-from slipstream.learner.training.row_constants import precompute_row_constants
-from slipstream.learner.training.token_trace import TokenTrace
 from slipstream.learner.training.update import Update
-from slipstream.records import Group
 
 
 class TrainingStep:
@@ -50,7 +47,7 @@ class TrainingStep:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: model.Policy,
         config: RunConfig,
         *,
         reference: Reference | None = None,
@@ -65,7 +62,7 @@ class TrainingStep:
             )
         algorithm, budget = config.algorithm, config.rollout.max_new_tokens
         advantage = algorithm.resolved_advantage()
-        if isinstance(advantage, Gae) != (critic is not None):
+        if isinstance(advantage, spec.Gae) != (critic is not None):
             raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
         distillation = algorithm.resolved_distillation()
         self._learner = config.learner
@@ -75,33 +72,33 @@ class TrainingStep:
         self._loss = algorithm.resolved_loss(
             max_staleness=config.staleness.max_staleness, max_new_tokens=budget
         )
-        records_routers = isinstance(self._loss.objective, Rspo)
+        records_routers = isinstance(self._loss.objective, spec.Rspo)
         if records_routers or config.learner.replay_experts:
-            policy.routers = policy.routers or Routers(policy.model)
+            policy.routers = policy.routers or routing.Routers(policy.model)
         self.policy, self.reference, self.critic = policy, reference, critic
-        self.forward = Forward(
+        self.forward = forward.Forward(
             config.learner,
             temperature=config.rollout.temperature,
             entropy=self._loss.entropy is not None,
             hidden=critic is not None and critic.reads_policy,
             routers=records_routers,
         )
-        self._models = Models(
+        self._models = models.Models(
             policy=policy,
             reference=reference,
             critic=critic,
             ranks=ranks or Alone(),
             forward=self.forward,
         )
-        self._row_sharding = RowSharding(
+        self._row_sharding = row_sharding.RowSharding(
             config.learner,
             policy.device,
             self._models.ranks,
             top_k=None if distillation is None else distillation.resolved_top_k,
             rollout_top_k=self._rollout_top_k,
         )
-        self._energies = isinstance(advantage, OptimalToken) and not self._loss.by_teacher_alone
-        self.advantages = BatchAdvantages(
+        self._energies = isinstance(advantage, spec.OptimalToken) and not self._loss.by_teacher_alone
+        self.advantages = advantages.BatchAdvantages(
             config,
             advantage=advantage,
             loss=self._loss,
@@ -109,7 +106,7 @@ class TrainingStep:
             models=self._models,
             row_sharding=self._row_sharding,
         )
-        self._gradients = Gradients(
+        self._gradients = gradients.Gradients(
             loss=self._loss, models=self._models, max_staleness=config.staleness.max_staleness
         )
         self._update = Update(config.learner, self._models)
@@ -119,7 +116,7 @@ class TrainingStep:
 
     def train(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[records.Group],
         *,
         version: int,
         update: Callable[[Callable[[], None]], None] = lambda change: change(),
@@ -141,26 +138,28 @@ class TrainingStep:
         are to be replayed and routed experts are missing or of another model; ValueError for a token that the
         model does not have, and for missing top logprobs that the objective reads.
         """
-        check_groups(
+        group_checks.check_groups(
             groups,
             self.policy,
             replay_experts=self._learner.replay_experts,
             rollout_top_k=self._rollout_top_k,
         )
-        sequences, too_long = without_too_long(
-            make_sequences(groups, self._shaping), self._learner.max_tokens_per_row
+        sequences, too_long = packing.without_too_long(
+            batch.make_sequences(groups, self._shaping), self._learner.max_tokens_per_row
         )
-        minibatches = [self._minibatch(part) for part in split(sequences, self._learner.minibatches)]
+        minibatches = [self._minibatch(part) for part in batch.split(sequences, self._learner.minibatches)]
         weighted, baselines = self.advantages.of_batch(minibatches, groups, self.memory.baselines)
-        weighted = [choose(self._loss, part, self._models.ranks, seed=version) for part in weighted]
+        weighted = [
+            covariance_tokens.choose(self._loss, part, self._models.ranks, seed=version) for part in weighted
+        ]
         record = Record(
             rate=self._update.begin_step(version + 1),
-            tally=Tally(self.policy.device),
+            tally=algorithms.Tally(self.policy.device),
             flops=self._flops,
             too_long=too_long,
         )
         coefficient = self.memory.active_entropy(self._loss.entropy)
-        trace = TokenTrace() if self._learner.samples.share else None
+        trace = token_trace.TokenTrace() if self._learner.samples.share else None
         for number, minibatch in enumerate(weighted * self._learner.epochs):
             try:
                 losses = self._gradients.accumulate(
@@ -171,7 +170,7 @@ class TrainingStep:
                     stopped=stopped,
                     trace=trace if number < len(weighted) else None,
                 )
-            except Abandoned:
+            except gradients.Abandoned:
                 self._update.forget_gradients()
                 raise
             norms = self._update.clip()
@@ -187,27 +186,32 @@ class TrainingStep:
             result = replace(result, token_values=trace.gathered(self._models.ranks))
         return self._remember(result, groups, baselines, unvaried_share)
 
-    def _minibatch(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
+    def _minibatch(self, sequences: Sequence[batch.TrainingSequence]) -> Minibatch:
         """Pack one minibatch, and compute its row constants with the policy as it is before the batch."""
-        totals = sampled_tokens(sequences)
+        totals = batch.sampled_tokens(sequences)
         rows = self._row_sharding.rows(sequences)
         return Minibatch(
             rows=rows,
-            counts=Counts(
+            counts=algorithms.Counts(
                 tokens=totals.total, sequences=len(totals.by_completion), prompts=len(totals.by_group)
             ),
-            constants=precompute_row_constants(self._loss, rows, self._models, energies=self._energies),
+            constants=row_constants.precompute_row_constants(
+                self._loss, rows, self._models, energies=self._energies
+            ),
         )
 
     def _remember(
         self,
         result: StepResult,
-        groups: Sequence[Group],
+        groups: Sequence[records.Group],
         baselines: RunningBaselines,
         unvaried_share: float | None,
     ) -> StepResult:
         """Add the batch's diversity to the result. After an update, renew the state for later batches."""
-        metrics = {**result.metrics, **diversity_of(groups, self._weights, self._shaping, unvaried_share)}
+        metrics = {
+            **result.metrics,
+            **rewards.diversity_of(groups, self._weights, self._shaping, unvaried_share),
+        }
         entropy = metrics.pop("entropy", math.nan)
         metrics["token_entropy"] = entropy if result.tokens else math.nan
         metrics["entropy_coefficient"] = self.memory.active_entropy(self._loss.entropy)

@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from slipstream.algorithms import StepRewards, process_advantages
-from slipstream.algorithms.segments import segment_sum
+from slipstream.algorithms import StepRewards, process_advantages, segments
 from slipstream.algorithms.spec import Advantage
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.training.rewards import BatchRewards
-from slipstream.records import Completion, Group
-from slipstream.records.sampling_order import sampling_order
+from slipstream.records import Completion, Group, sampling_order
 
 
 def step_rewards(groups: Sequence[Group], rewards: BatchRewards, weights: Mapping[str, float]) -> StepRewards:
@@ -85,7 +83,7 @@ def token_rewards_of_row(steps: StepRewards, row: Row) -> torch.Tensor:
     token_P = torch.searchsorted(key_T, sequence_P * stride + steps.ends_K[step_P], right=True) - 1
     here_P = (token_P >= 0) & (sequence_T[token_P.clamp(min=0)] == sequence_P)
     total_K = steps.totals_K.nan_to_num(nan=0.0)
-    return segment_sum(total_K[step_P[here_P]], token_P[here_P], tokens)
+    return segments.segment_sum(total_K[step_P[here_P]], token_P[here_P], tokens)
 
 
 def _steps_of(completion: Completion, weights: Mapping[str, float]) -> dict[int, float]:

@@ -6,10 +6,9 @@ completions of the batch.
 
 import torch
 
+from slipstream.algorithms import segments, token_baseline
 from slipstream.algorithms.advantages.centre import centre
-from slipstream.algorithms.segments import positions_in_segment
 from slipstream.algorithms.spec import OptimalToken
-from slipstream.algorithms.token_baseline import path_energies, token_baselines
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.learner.training.minibatch import Minibatch
 from slipstream.learner.training.rewards import BatchRewards
@@ -34,7 +33,7 @@ def advantages_by_token(
         assert constants.old_T is not None, "optimal_token precomputes it"
         assert constants.energies_T is not None, "optimal_token precomputes it"
         place_T = row.places_B[row.sequence_ids_T].cpu()
-        energy_T = path_energies(
+        energy_T = token_baseline.path_energies(
             spec,
             constants.energies_T,
             constants.old_T - row.rollout_logprobs_T,
@@ -44,14 +43,14 @@ def advantages_by_token(
         masks_T.append(row.mask_T.bool().cpu())
         energies_T.append(energy_T.cpu())
         rewards_T.append(centred_B[place_T])
-        position_T = positions_in_segment(row.sequence_ids_T).cpu()
+        position_T = segments.positions_in_segment(row.sequence_ids_T).cpu()
         steps_T.append(rewards.group_ids_B[place_T] * longest + position_T)
     keep_T = torch.cat(masks_T)
     reward_N, energy_N, step_N = (
         ranks.gather(torch.cat(parts)[keep_T]) for parts in (rewards_T, energies_T, steps_T)
     )
     baseline_S = torch.zeros(groups * longest, dtype=torch.float64)
-    baseline_S[step_N] = token_baselines(reward_N, energy_N, step_N)
+    baseline_S[step_N] = token_baseline.token_baselines(reward_N, energy_N, step_N)
     return [
         ((reward_T - baseline_S[step_T]) * mask_T).float().to(row.shares_B.device)
         * row.shares_B[row.sequence_ids_T]

@@ -6,10 +6,7 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Self
 
-from slipstream.processes.lifetime.left_over import TOKEN_VARIABLE, reap, sweep
-from slipstream.processes.lifetime.parent_death import adopt_orphans
-from slipstream.processes.lifetime.process_tree import descendants
-from slipstream.processes.lifetime.watchdog import Watchdog
+from slipstream.processes.lifetime import left_over, parent_death, process_tree, watchdog
 
 
 class ProcessCleanup:
@@ -23,11 +20,11 @@ class ProcessCleanup:
         self._without = without
         self._token = uuid.uuid4().hex
         self._sessions: set[int] = set()
-        self._before = descendants(os.getpid())
-        self._watchdog = Watchdog(self._token)
+        self._before = process_tree.descendants(os.getpid())
+        self._watchdog = watchdog.Watchdog(self._token)
 
     def __enter__(self) -> Self:
-        adopt_orphans()
+        parent_death.adopt_orphans()
         return self
 
     def __exit__(
@@ -43,7 +40,7 @@ class ProcessCleanup:
         SPT_NOENV keeps setproctitle, which vLLM uses, from overwriting the token.
         """
         inherited = {name: value for name, value in os.environ.items() if name not in self._without}
-        return {**inherited, TOKEN_VARIABLE: self._token, "SPT_NOENV": "1", "PYTHONUNBUFFERED": "1"}
+        return {**inherited, left_over.TOKEN_VARIABLE: self._token, "SPT_NOENV": "1", "PYTHONUNBUFFERED": "1"}
 
     def started(self, pid: int) -> None:
         """Note a child that leads a session of its own."""
@@ -56,11 +53,11 @@ class ProcessCleanup:
 
     def reap(self) -> int:
         """Reap dead processes that pods have left to this process; return how many there were."""
-        return reap(spare={*self._sessions, *self._before, self._watchdog.pid})
+        return left_over.reap(spare={*self._sessions, *self._before, self._watchdog.pid})
 
     def sweep(self, *, grace: float) -> int:
         """Wait `grace` seconds for all processes to end, then kill the rest; return how many were killed."""
-        return sweep(
+        return left_over.sweep(
             self._token,
             sessions=self._sessions,
             ancestor=os.getpid(),

@@ -164,15 +164,16 @@ local function unwatched(time)
 end
 
 -- Update the state of a worker; a nil argument leaves its field unchanged.
-local function hear_from(worker, kind, time, serving, failure)
+local function hear_from(worker, kind, time, serving, failure, throughput)
   local state = cjson.decode(redis.call('HGET', workers, worker) or '{}')
-  if state.at and time - state.at < NEWS_MILLISECONDS and serving == state.serving and not failure then
+  if state.at and time - state.at < NEWS_MILLISECONDS and serving == state.serving and not failure and not throughput then
     return  -- a worker that waits for admission calls many times a second
   end
   state.at = time
   state.kind = kind
   state.serving = serving
   state.failure = failure or state.failure
+  state.throughput = throughput or state.throughput
   redis.call('HSET', workers, worker, cjson.encode(state))
 end
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.config import ConfigError, TlsConfig
-from slipstream.rpc.security.failures import failure_of
-from slipstream.rpc.security.handshake import own_certificate
-from slipstream.rpc.security.identity import InvalidIdentity, role_of
+from slipstream.rpc.security import failures, handshake, identity
 from slipstream.telemetry.logs import Log
 
 FILES = {"certificate": "CERTIFICATE", "key": "PRIVATE KEY", "authority": "CERTIFICATE"}
@@ -92,14 +90,14 @@ def read_material(config: TlsConfig) -> Material:
     """Read and check the files. Errors: ConfigError naming the key and the file."""
     contents = {field: _read(getattr(config, field), field, block) for field, block in FILES.items()}
     try:
-        certificate = own_certificate(config)
+        certificate = handshake.own_certificate(config)
     except (ssl.SSLError, OSError) as error:
         message = getattr(error, "verify_message", "") or str(error)
         raise ConfigError(f"{_where(config)}: {_unusable(message)}") from error
     uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     try:
-        role = role_of(uris, trust_domain=config.trust_domain)
-    except InvalidIdentity as error:
+        role = identity.role_of(uris, trust_domain=config.trust_domain)
+    except identity.InvalidIdentity as error:
         raise ConfigError(f"{_where(config)}: {error}") from error
     return Material(**contents, role=role, expires=str(certificate.get("notAfter", "")))
 
@@ -123,7 +121,7 @@ def _unusable(openssl_message: str) -> str:
         return "the key is not that of the certificate (rpc.tls.key)"
     if "PEM" in openssl_message or "ASN1" in openssl_message:
         return f"one of the files is not valid PEM ({openssl_message})"
-    return failure_of(openssl_message).of_file()
+    return failures.failure_of(openssl_message).of_file()
 
 
 def _where(config: TlsConfig) -> str:

@@ -7,8 +7,7 @@ import socket
 import ssl
 from typing import Any
 
-from slipstream.config import TlsConfig
-from slipstream.config.addresses import split_address
+from slipstream.config import TlsConfig, addresses
 from slipstream.rpc.security.failures import REFUSED, HandshakeFailure, failure_of
 
 TRY_SECONDS = 3.0
@@ -44,7 +43,7 @@ def find_failure(address: str, config: TlsConfig) -> HandshakeFailure | None:
     TRY_SECONDS + ANSWER_SECONDS.
     """
     try:
-        host, port = split_address(address)
+        host, port = addresses.split_address(address)
         context = client_context(config, check_name=True)
         with (
             socket.create_connection((host, port), timeout=TRY_SECONDS) as plain,

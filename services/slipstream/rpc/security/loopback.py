@@ -1,8 +1,6 @@
 """Refuses plaintext gRPC beyond loopback, unless rpc.plaintext permits it."""
 
-from slipstream.config import ConfigError, RpcConfig
-from slipstream.config.address_checks import REASON, REMEDY
-from slipstream.config.addresses import is_loopback
+from slipstream.config import ConfigError, RpcConfig, address_checks, addresses
 from slipstream.telemetry.logs import Log
 
 WARNING = "PLAINTEXT: rpc.plaintext is true, so gRPC is neither encrypted nor authenticated"
@@ -10,8 +8,8 @@ WARNING = "PLAINTEXT: rpc.plaintext is true, so gRPC is neither encrypted nor au
 
 def refuse_plaintext(address: str, config: RpcConfig) -> None:
     """Check an address. Errors: ConfigError beyond loopback without mutual TLS, unless rpc.plaintext."""
-    if config.tls is None and not config.plaintext and not is_loopback(address):
-        raise ConfigError(f"{address} {REASON}: {REMEDY}")
+    if config.tls is None and not config.plaintext and not addresses.is_loopback(address):
+        raise ConfigError(f"{address} {address_checks.REASON}: {address_checks.REMEDY}")
 
 
 def warn_of_plaintext(config: RpcConfig, log: Log) -> None:

@@ -10,8 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from slipstream.config import ConfigError
-from slipstream.records import GroupTimes, StepTimes
+from slipstream import config, records
 from slipstream.samples.timeline.spans import LEARNER, Phase, Span, TrainedBatch, TrainedGroup, phases_of
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -63,7 +62,7 @@ class Export:
             made.set_status(self._trace.StatusCode.ERROR)
         made.end(end_time=_nanoseconds(span.end))
 
-    def _add_group(self, step: int, group: TrainedGroup, step_times: StepTimes) -> None:
+    def _add_group(self, step: int, group: TrainedGroup, step_times: records.StepTimes) -> None:
         """Add the trace of a group; none without the times of its actor, which is of an older release."""
         times = group.times
         if times is None:
@@ -99,7 +98,7 @@ def open_export(run: str, environment: Mapping[str, str] = os.environ) -> Export
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise ConfigError(
+        raise config.ConfigError(
             f"{name} is set in the environment, and spans cannot be sent: {error}. "
             "Install the extra `otel` (pip install -e '.[otel]'), or unset the variable"
         ) from error
@@ -111,7 +110,7 @@ def open_export(run: str, environment: Mapping[str, str] = os.environ) -> Export
     return Export(environment[name].strip(), provider)
 
 
-def _attributes(step: int, group: TrainedGroup, times: GroupTimes) -> Attributes:
+def _attributes(step: int, group: TrainedGroup, times: records.GroupTimes) -> Attributes:
     attributes: dict[str, str | int | Sequence[str]] = {
         "slipstream.step": step,
         "slipstream.group": group.group_id,

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slipstream.records import GroupTimes, RolloutTime, StepTimes
-from slipstream.samples.database import Row, SampleDatabase
-from slipstream.samples.folder import FOLDER
-from slipstream.samples.table import TIMES
+from slipstream.samples import database, folder, table
 from slipstream.samples.timeline.spans import BUFFER, FILE, LEARNER, Phase, phases_of
 
 CLOCKS_SECONDS: Final = 3600.0
@@ -101,7 +99,7 @@ class GroupLife:
     state: str
     """`trained`, `withheld` or `filtered`."""
     worker: str
-    times: Row
+    times: database.Row
     """The columns `leased_at` to `trained_at`; None if unknown."""
     phases: Sequence[Phase]
     """In order; empty for an actor of an older release."""
@@ -116,7 +114,12 @@ class TimelineReader:
     def __init__(self, run_dir: Path) -> None:
         """A run directory without a timeline has no spans."""
         self._file = run_dir / FILE
-        self._database = SampleDatabase(run_dir / FOLDER)
+        self._database = database.SampleDatabase(run_dir / folder.FOLDER, needs_part=False)
+
+    @property
+    def unreadable(self) -> list[str]:
+        """The files of completions that the queries so far have left out because they cannot be read."""
+        return self._database.unreadable
 
     def extent(self) -> tuple[float, float] | None:
         """Return the first and the last time of any span; None without spans."""
@@ -145,7 +148,7 @@ class TimelineReader:
 
     def group(self, group: str) -> GroupLife | None:
         """Return the life of a group at its last step; None if it is not stored."""
-        columns = ", ".join(("step", "state", "worker", "rollouts", "rollout_times", *TIMES))
+        columns = ", ".join(("step", "state", "worker", "rollouts", "rollout_times", *table.TIMES))
         rows = self._rows(
             f'select {columns} from samples where "group" = $group order by step desc, member limit 1',
             {"group": group},
@@ -155,7 +158,7 @@ class TimelineReader:
     def _own(self) -> str:
         return OWN if self._file.exists() else NOTHING
 
-    def _rows(self, sql: str, values: dict[str, Any]) -> list[Row]:
+    def _rows(self, sql: str, values: dict[str, Any]) -> list[database.Row]:
         own = {"timeline": str(self._file)} if "$timeline" in sql else {}
         return self._database.read(lambda files: self._database.rows(files, sql, {**values, **own}))
 
@@ -215,18 +218,18 @@ def _window_sql(own: str) -> str:
     """
 
 
-def _life(group: str, row: Row) -> GroupLife:
+def _life(group: str, row: database.Row) -> GroupLife:
     return GroupLife(
         group=group,
         step=row["step"],
         state=row["state"],
         worker=row["worker"],
-        times={name: row[name] for name in TIMES},
+        times={name: row[name] for name in table.TIMES},
         phases=_phases(row),
     )
 
 
-def _phases(row: Row) -> list[Phase]:
+def _phases(row: database.Row) -> list[Phase]:
     if row["leased_at"] is None:
         return []
     moments = zip(row["rollouts"], row["rollout_times"], strict=True)

@@ -18,8 +18,7 @@ from typing import Final, Protocol
 from slipstream.records import Group, StepTimes
 from slipstream.samples.timeline.export import open_export
 from slipstream.samples.timeline.spans import FILE, LEARNER, Span, TrainedBatch, trained_group
-from slipstream.telemetry.clock import epoch_offset
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import clock, logs
 
 QUEUED: Final = 10_000
 """Spans that wait for the thread; a span that finds no room is left out."""
@@ -44,7 +43,7 @@ class Sink(Protocol):
 class Timeline:
     """Takes spans of the learner and of the rollouts. Invariant: no call waits, and none raises an error."""
 
-    def __init__(self, sinks: Mapping[str, Sink], log: Log) -> None:
+    def __init__(self, sinks: Mapping[str, Sink], log: logs.Log) -> None:
         """`sinks`: by the name that a failure is logged with. Without any, spans are dropped."""
         self._sinks = sinks
         self._log = log
@@ -66,7 +65,7 @@ class Timeline:
         failed: bool = False,
     ) -> None:
         """Add a span between two moments of `time.monotonic`."""
-        offset = epoch_offset()
+        offset = clock.epoch_offset()
         self._put(
             Span(lane=lane, what=what, start=start + offset, end=end + offset, step=step, failed=failed)
         )
@@ -139,7 +138,7 @@ class Timeline:
             self._failing.add(name)
 
 
-NO_TIMELINE: Final = Timeline({}, Log(pod=""))
+NO_TIMELINE: Final = Timeline({}, logs.Log(pod=""))
 """Takes spans and drops them."""
 
 
@@ -177,7 +176,7 @@ def _line(span: Span) -> str:
 
 
 @asynccontextmanager
-async def open_timeline(run_dir: Path, log: Log) -> AsyncIterator[Timeline]:
+async def open_timeline(run_dir: Path, log: logs.Log) -> AsyncIterator[Timeline]:
     """Begin to write the timeline of a run, after what earlier processes have written.
 
     Errors: OSError; ConfigError if a collector is set in the environment and OpenTelemetry is not installed.
@@ -189,7 +188,7 @@ async def open_timeline(run_dir: Path, log: Log) -> AsyncIterator[Timeline]:
         await asyncio.to_thread(timeline.close)
 
 
-def _sinks(run_dir: Path, log: Log) -> dict[str, Sink]:
+def _sinks(run_dir: Path, log: logs.Log) -> dict[str, Sink]:
     export = open_export(run_dir.resolve().name)
     sinks: dict[str, Sink] = {FILE: TimelineFile(run_dir)}
     if export is not None:

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from slipstream.verifier.code.compare import equals_python, scalar, truth
+from slipstream.verifier.code import compare, length
 from slipstream.verifier.code.imports import LIBRARY, UnusableTest, check_modules, names_of_library, parsed
-from slipstream.verifier.code.length import check_value
 
 Check = Callable[[Any], bool]
 Close = Callable[[float, float], bool]
@@ -94,15 +93,15 @@ def _split(test: ast.expr) -> tuple[ast.expr, Check]:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="isclose"), args=[left, right]):
             return _close(left, right, _isclose(test.keywords))
         case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call) if _of_program(call):
-            return call, lambda sent: truth(sent) is False
+            return call, lambda sent: compare.truth(sent) is False
         case ast.Call() if _of_program(test):
-            return test, lambda sent: truth(sent) is True
+            return test, lambda sent: compare.truth(sent) is True
     raise UnusableTest(f"an assertion that the program itself would judge: {_quoted(test)}")
 
 
 def _equal(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Check]:
     call, expected = _sides(left, right)
-    return _checked(call, expected), lambda sent: equals_python(expected, sent)
+    return _checked(call, expected), lambda sent: compare.equals_python(expected, sent)
 
 
 def _checked(call: ast.expr, expected: Any) -> ast.expr:
@@ -137,7 +136,7 @@ def _close(left: ast.expr, right: ast.expr, close: Close) -> tuple[ast.expr, Che
         raise UnusableTest(f"a number is needed: {_quoted(right)}")
 
     def check(sent: Any) -> bool:
-        value = scalar(sent)
+        value = compare.scalar(sent)
         if not isinstance(value, int | float):
             return False
         try:
@@ -156,7 +155,7 @@ def _sides(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
         except UnusableTest:
             continue
         if any(isinstance(node, ast.Call) for node in ast.walk(call)):
-            check_value(expected, "an assertion")
+            length.check_value(expected, "an assertion")
             return call, expected
     raise UnusableTest(f"one side must be a plain value: {_quoted(left)} == {_quoted(right)}")
 

@@ -1,4 +1,4 @@
-"""The tests of a prompt: the calls and inputs of a program, and the expected results.
+"""The tests of a prompt as `Case`s: the calls and inputs of a program, and the expected results.
 
 The field `tests` is JSON, a list of
     {"input": "3 4\\n", "output": "7\\n"}                          standard input and output, or
@@ -9,6 +9,8 @@ or it is a text of assertions. The field `setup`, if any, is code that goes befo
 
 import ast
 import json
+import re
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,13 +18,20 @@ from typing import Any
 
 from slipstream.records import Prompt
 from slipstream.sandbox.job import RunResult, compact
+from slipstream.verifier.code import compare, length
 from slipstream.verifier.code.assertions import assertions
-from slipstream.verifier.code.compare import equals_json
-from slipstream.verifier.code.fault import fault_of
 from slipstream.verifier.code.imports import UnusableTest, imports
-from slipstream.verifier.code.length import check_output, check_value
 from slipstream.verifier.reward import UnusableGroundTruth
 
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+LIMITS = {
+    "late": "late: no end before its deadline",
+    "output": "output: more than it may write",
+    "disk": "disk: more scratch files than it may have",
+    "threads": "threads: more than it may have",
+}
+"""End of a run → the text about the limit that it exceeded."""
+OUT_OF_MEMORY = "MemoryError"
 MAX_TESTS = 1000
 Check = Callable[[Any], bool]
 """Returns whether the value that a call sent is right."""
@@ -70,6 +79,23 @@ def cases_of(prompt: Prompt) -> Sequence[Case]:
     return cases
 
 
+def fault_of(ran: RunResult) -> str:
+    """Return why a run failed; an empty text if the program ended by itself with the status 0.
+
+    The texts go into logs and files. The only part that the program can choose is the name of an exception.
+    """
+    if ran.end in LIMITS:
+        return LIMITS[ran.end]
+    if ran.end == "killed":
+        return f"killed: {_signal(ran.status)}"
+    if ran.status == 0:
+        return ""
+    name = ran.error if NAME.fullmatch(ran.error) else ""
+    if name == OUT_OF_MEMORY:
+        return "memory: MemoryError"
+    return f"crashed: {name or f'exit status {ran.status}'}"
+
+
 @lru_cache(maxsize=16)
 def _cases(written: str, entry_point: str | None) -> Sequence[Case]:
     """Read the tests once for all answers of a group: they may be megabytes."""
@@ -95,7 +121,7 @@ def _case(test: Any, where: str) -> Case:
     if isinstance(test, dict) and set(test) == {"input", "output"}:
         if not all(isinstance(text, str) for text in test.values()):
             raise UnusableTest(f"{where}: input and output are texts")
-        check_output(test["output"], where)
+        length.check_output(test["output"], where)
         return Case(stdin=test["input"], output=test["output"])
     if not isinstance(test, dict) or set(test) != {"call", "args", "expected"}:
         raise UnusableTest(
@@ -108,10 +134,19 @@ def _case(test: Any, where: str) -> Case:
     except (SyntaxError, ValueError) as error:
         raise UnusableTest(f"{where}: call is not an expression: {error}") from error
     expected = test["expected"]
-    check_value(expected, where)
+    length.check_value(expected, where)
     return Case(
-        call=test["call"], arguments=compact(test["args"]), check=lambda sent: equals_json(expected, sent)
+        call=test["call"],
+        arguments=compact(test["args"]),
+        check=lambda sent: compare.equals_json(expected, sent),
     )
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _lines(text: str) -> list[str]:

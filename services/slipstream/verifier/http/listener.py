@@ -7,13 +7,11 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from slipstream.config import RpcConfig, TlsConfig
-from slipstream.config.addresses import is_loopback, split_address
+from slipstream.config import RpcConfig, TlsConfig, addresses
 from slipstream.rpc.security.certificates import Certificates
 from slipstream.rpc.security.loopback import refuse_plaintext
-from slipstream.telemetry.background import BackgroundTask
+from slipstream.telemetry import background, logs
 from slipstream.telemetry.listening import listen
-from slipstream.telemetry.logs import Log
 from slipstream.verifier.http.access import App, Guard
 from slipstream.verifier.http.protocol import protocol
 
@@ -27,7 +25,7 @@ PATIENCE_SECONDS = 30.0
 class HttpServer:
     """A running server."""
 
-    def __init__(self, server: "_Server", task: BackgroundTask[None], address: str) -> None:
+    def __init__(self, server: "_Server", task: background.BackgroundTask[None], address: str) -> None:
         self.address = address
         self._server = server
         self._task = task
@@ -43,7 +41,7 @@ async def start_http(
     address: str,
     *,
     config: RpcConfig,
-    log: Log,
+    log: logs.Log,
     grace: int,
     patience: float = PATIENCE_SECONDS,
     connections: int = MAX_CONNECTIONS,
@@ -63,7 +61,8 @@ async def start_http(
         max_bytes=config.max_message_mib * MIB,
         body_seconds=patience,
         secure=secure,
-        local=is_loopback(address) and not secure,  # with TLS, the client has checked the server's name
+        local=addresses.is_loopback(address)
+        and not secure,  # with TLS, the client has checked the server's name
         log=log,
     )
     settings = uvicorn.Config(
@@ -89,7 +88,7 @@ async def start_http(
         settings.ssl = _renewing(Certificates(config.tls, log))
     listening = _listen(address)
     server = _Server(settings)
-    task = BackgroundTask.begin(server.serve(sockets=[listening]), "HTTP server", log)
+    task = background.BackgroundTask.begin(server.serve(sockets=[listening]), "HTTP server", log)
     return HttpServer(server, task, f"{address.rpartition(':')[0]}:{listening.getsockname()[1]}")
 
 
@@ -103,7 +102,7 @@ class _Server(uvicorn.Server):
 
 def _listen(address: str) -> socket.socket:
     try:
-        return listen(*split_address(address), backlog=MAX_CONNECTIONS)
+        return listen(*addresses.split_address(address), backlog=MAX_CONNECTIONS)
     except OSError as error:
         raise OSError(
             f"cannot listen on {address}: is the port in use? Set another verifier.http_address ({error})"

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from slipstream.config.problem import Invalid
-from slipstream.config.rewards import JudgeConfig
+from slipstream.config import problem, rewards
 from slipstream.verifier.missing_resource import MissingResource
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class TryAgain(JudgeFailed):
 class ChatEndpoint:
     """One model behind one endpoint."""
 
-    def __init__(self, config: JudgeConfig) -> None:
+    def __init__(self, config: rewards.JudgeConfig) -> None:
         """Errors: MissingResource if a named file cannot be read; ValueError if the key is empty."""
         self._config = config
         self._trust = _trust(config)
@@ -175,7 +174,7 @@ def _content(body: bytes) -> str:
     return content
 
 
-def _bearer(config: JudgeConfig) -> dict[str, str]:
+def _bearer(config: rewards.JudgeConfig) -> dict[str, str]:
     """Return the header with the key. Errors: MissingResource if unreadable; Invalid if empty."""
     if config.api_key_file is None:
         return {}
@@ -185,11 +184,11 @@ def _bearer(config: JudgeConfig) -> dict[str, str]:
         reason = f"{config.api_key_file} cannot be read: {error}"
         raise MissingResource(reason, key="api_key_file") from error
     if not key or not key.isprintable():
-        raise Invalid(f"{config.api_key_file} holds no key on one line", key="api_key_file")
+        raise problem.Invalid(f"{config.api_key_file} holds no key on one line", key="api_key_file")
     return {"authorization": f"Bearer {key}"}
 
 
-def _trust(config: JudgeConfig) -> ssl.SSLContext:
+def _trust(config: rewards.JudgeConfig) -> ssl.SSLContext:
     """Return the TLS context. Errors: MissingResource if the authority cannot be read."""
     try:
         return ssl.create_default_context(cafile=config.authority)

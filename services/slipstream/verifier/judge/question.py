@@ -10,7 +10,7 @@ from sys import float_info
 from typing import Any
 
 from slipstream.config.rewards import JudgeConfig
-from slipstream.prompts.judge_question import fill_template, prompt_as_text
+from slipstream.prompts.judging import fill_template, prompt_as_text
 from slipstream.records import Prompt
 
 RULES = """\

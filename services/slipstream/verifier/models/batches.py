@@ -19,8 +19,7 @@ from slipstream.processes.child import Child
 from slipstream.processes.frames import to_frame
 from slipstream.prompts.prompt_json import prompt_to_json
 from slipstream.records import Prompt
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 from slipstream.verifier.reward import Verdict, failed
 from slipstream.verifier.workers.messages import verdict_from_json as read_verdict
 from slipstream.verifier.workers.worker import Unprepared, WorkerLost
@@ -68,18 +67,18 @@ class ModelProcess:
 class Batches:
     """Scores answers by one model. Invariant: a batch never waits for more answers to come."""
 
-    def __init__(self, config: ScoringModel, *, log: Log) -> None:
+    def __init__(self, config: ScoringModel, *, log: logs.Log) -> None:
         self._config = config
         self._log = log
         self._waiting: deque[tuple[list[Any], asyncio.Future[Verdict]]] = deque()
         self._wake = asyncio.Event()
         self._process: ModelProcess | None = None
-        self._loop: BackgroundTask[None] | None = None
+        self._loop: background.BackgroundTask[None] | None = None
 
     async def start(self) -> None:
         """Load the model. Errors: WorkerLost."""
         self._process = await ModelProcess.start(self._config)
-        self._loop = BackgroundTask.begin(self._work(), "scoring of batches", self._log)
+        self._loop = background.BackgroundTask.begin(self._work(), "scoring of batches", self._log)
 
     async def one(self, prompt: Prompt, answer: str) -> Verdict:
         """Return the verdict on one answer."""

@@ -16,12 +16,11 @@ from slipstream.processes.frames import receive_frame, to_frame
 from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.prompts.prompt_json import prompt_from_json
 from slipstream.records import Prompt
-from slipstream.verifier.models.classifier import Classifier
-from slipstream.verifier.models.process import StepScorer
+from slipstream.verifier.models import classifier, process
 from slipstream.verifier.reward import Verdict, describe, failed
 from slipstream.verifier.workers.messages import verdict_to_json
 
-Model = Classifier | StepScorer
+Model = classifier.Classifier | process.StepScorer
 
 
 def main(argv: Sequence[str]) -> None:
@@ -42,9 +41,9 @@ def make_model(config: str) -> Model:
     """Return the model of a reward's configuration in JSON. Errors: ValueError, OSError."""
     reward = TypeAdapter(RewardConfig).validate_json(config)
     if isinstance(reward, ProcessRewardConfig):
-        return StepScorer(reward)
+        return process.StepScorer(reward)
     assert isinstance(reward, RewardModelConfig), f"{reward.kind} has no model"
-    return Classifier(reward)
+    return classifier.Classifier(reward)
 
 
 def _scored(model: Model, job: dict[str, Any]) -> dict[str, Any]:

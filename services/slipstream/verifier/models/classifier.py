@@ -6,8 +6,7 @@ import torch
 
 from slipstream.config.rewards.models import RewardModelConfig
 from slipstream.records import Prompt
-from slipstream.verifier.models.loaded import Loaded
-from slipstream.verifier.models.text import joined_ids
+from slipstream.verifier.models import loaded, text
 from slipstream.verifier.reward import Verdict, failed, invalid
 
 
@@ -16,7 +15,7 @@ class Classifier:
 
     def __init__(self, config: RewardModelConfig) -> None:
         """Load the model. Errors: ValueError if `label` is not one of its outputs; OSError."""
-        self._loaded = Loaded(config, architecture="AutoModelForSequenceClassification")
+        self._loaded = loaded.Loaded(config, architecture="AutoModelForSequenceClassification")
         self._probability = config.probability
         outputs = self._loaded.model.config.num_labels
         if config.label is None and outputs != 1:
@@ -27,7 +26,7 @@ class Classifier:
 
     def score(self, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
         """Return the verdicts, in order."""
-        rows = [joined_ids(self._loaded.tokenizer, self._loaded.form, *pair) for pair in pairs]
+        rows = [text.joined_ids(self._loaded.tokenizer, self._loaded.form, *pair) for pair in pairs]
         limit = self._loaded.config.max_tokens
         fitting = [row for row in rows if 0 < len(row) <= limit]
         scores = iter(self._scores(fitting) if fitting else ())

@@ -13,10 +13,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from slipstream import records, tokens
 from slipstream.config.rewards.models import ProcessRewardConfig
 from slipstream.prompts.steps import steps_with_ends
-from slipstream.records import Prompt, StepReward
-from slipstream.tokens import harmless
 from slipstream.verifier.models.loaded import Loaded
 from slipstream.verifier.models.text import opening_ids
 from slipstream.verifier.reward import Verdict, failed, invalid
@@ -56,20 +55,20 @@ class StepScorer:
         if not causal and config.label >= outputs:
             raise ValueError(f"label: is {config.label}, and the model has {outputs} outputs")
 
-    def score(self, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
+    def score(self, pairs: Sequence[tuple[records.Prompt, str]]) -> list[Verdict]:
         """Return one verdict for each pair, in order; that of a scored answer has the score of each step."""
         rows = [self._marked(*pair) for pair in pairs]
         usable = [row for row in rows if isinstance(row, Marked)]
         logits = iter(self._loaded.logits([row.ids for row in usable]) if usable else ())
         return [self._verdict(next(logits), row) if isinstance(row, Marked) else row for row in rows]
 
-    def _marked(self, prompt: Prompt, answer: str) -> Marked | Verdict:
+    def _marked(self, prompt: records.Prompt, answer: str) -> Marked | Verdict:
         steps = steps_with_ends(answer, self._config.separator)
         if not 0 < len(steps) <= self._config.max_steps:
             return invalid(f"{len(steps)} steps, not 1 to {self._config.max_steps}")
         ids, ends = opening_ids(self._loaded.tokenizer, self._loaded.form, prompt), []
         for step, _ in steps:
-            ids += self._encode(harmless(self._loaded.tokenizer, step)) + self._mark
+            ids += self._encode(tokens.harmless(self._loaded.tokenizer, step)) + self._mark
             ends.append(len(ids) - 1)
         if len(ids) > self._config.max_tokens:
             return invalid(f"{len(ids)} tokens; at most {self._config.max_tokens} are read")
@@ -85,7 +84,7 @@ class StepScorer:
             value=AGGREGATIONS[self._config.aggregation](values),
             detail=f"steps {shown}",
             steps=tuple(
-                StepReward(value=value, text_end=end)
+                records.StepReward(value=value, text_end=end)
                 for value, end in zip(values, row.text_ends, strict=True)
             ),
         )

@@ -6,8 +6,7 @@ before the template is applied.
 
 from typing import Any
 
-from slipstream.records import Prompt
-from slipstream.tokens import harmless
+from slipstream import records, tokens
 
 
 def form_of(tokenizer: Any, wanted: str) -> str:
@@ -18,9 +17,9 @@ def form_of(tokenizer: Any, wanted: str) -> str:
     return ("chat" if has_template else "text") if wanted == "auto" else wanted
 
 
-def joined_ids(tokenizer: Any, form: str, prompt: Prompt, answer: str) -> list[int]:
+def joined_ids(tokenizer: Any, form: str, prompt: records.Prompt, answer: str) -> list[int]:
     """Return the token ids of prompt and answer in the form `chat`, `text` or `pair`."""
-    safe_answer = harmless(tokenizer, answer)
+    safe_answer = tokens.harmless(tokenizer, answer)
     if form == "chat":
         turns = [*_turns(prompt), {"role": "assistant", "content": safe_answer}]
         written = tokenizer.apply_chat_template(turns, tokenize=False)
@@ -30,7 +29,7 @@ def joined_ids(tokenizer: Any, form: str, prompt: Prompt, answer: str) -> list[i
     return list(tokenizer(as_text(prompt) + safe_answer)["input_ids"])
 
 
-def opening_ids(tokenizer: Any, form: str, prompt: Prompt) -> list[int]:
+def opening_ids(tokenizer: Any, form: str, prompt: records.Prompt) -> list[int]:
     """Return the token ids before the answer."""
     if form == "chat":
         written = tokenizer.apply_chat_template(_turns(prompt), tokenize=False, add_generation_prompt=True)
@@ -38,12 +37,12 @@ def opening_ids(tokenizer: Any, form: str, prompt: Prompt) -> list[int]:
     return list(tokenizer(as_text(prompt))["input_ids"])
 
 
-def as_text(prompt: Prompt) -> str:
+def as_text(prompt: records.Prompt) -> str:
     """Return a prompt as plain text."""
     return prompt.text or "\n\n".join(turn.content for turn in prompt.messages)
 
 
-def _turns(prompt: Prompt) -> list[dict[str, str]]:
+def _turns(prompt: records.Prompt) -> list[dict[str, str]]:
     if prompt.messages:
         return [{"role": turn.role, "content": turn.content} for turn in prompt.messages]
     return [{"role": "user", "content": prompt.text}]

@@ -1,1 +1,1 @@
-"""The rewards, one file each, and the table that makes them (`table.py`)."""
+"""The rewards, one file for each subject, and the table that makes them (`table.py`)."""

@@ -1,16 +1,15 @@
 """The reward `code_tests`: run the Python program of an answer against the tests of its prompt."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Prompt
-from slipstream.sandbox.job import Run
+from slipstream.sandbox import job, server_process
 from slipstream.sandbox.sandbox import Sandbox
-from slipstream.sandbox.server_process import SandboxLost
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.code.cases import Case, cases_of
-from slipstream.verifier.code.extract import behind, last_block
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 
@@ -18,6 +17,11 @@ MAX_CHARACTERS = 65_536
 READ_FIELDS = ("tests", "setup", "entry_point")
 OVERRUNS = frozenset({"late", "output", "disk", "threads"})
 """Ends of a run that exceeded a limit."""
+FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)([^`]*+)")
+"""A fence of Markdown: its indent, the fence, and the language of the block."""
+FUTURE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:from __future__ import [^\n(]*\n)+")
+"""Imports from `__future__`, which Python allows only at the beginning of a program."""
+LANGUAGES = frozenset({"python", "python3", "py"})
 
 
 def code_tests(config: CodeTestsConfig, resources: Resources) -> Reward:
@@ -74,7 +78,7 @@ class CodeTests:
                 first_fault = first_fault or late
                 break
             ran = await self._sandbox.run(
-                Run(
+                job.Run(
                     code=f"{program}\n{case.imports}",
                     stdin=case.stdin,
                     call=case.call,
@@ -87,7 +91,7 @@ class CodeTests:
             left -= ran.seconds
             fault = case.fault(ran)
             if fault and ran.doubt and ran.end not in OVERRUNS:
-                raise SandboxLost(f"{fault}, perhaps by this machine's fault: {ran.doubt}")
+                raise server_process.SandboxLost(f"{fault}, perhaps by this machine's fault: {ran.doubt}")
             over = over or ran.end in OVERRUNS
             passed += not fault
             if fault:
@@ -101,3 +105,39 @@ class CodeTests:
 
 def _reads(prompt: Prompt) -> Iterable[str]:
     return (prompt.fields.get(name, "") for name in READ_FIELDS)
+
+
+def last_block(text: str) -> str | None:
+    """Return the last closed block of Python in a Markdown text, without the indent of its fence; or None.
+
+    As CommonMark defines, the closing fence is at least as long as the opening one, so a shorter fence inside
+    a block is text.
+    """
+    code: str | None = None
+    opening: re.Match[str] | None = None
+    block: list[str] = []
+    for line in text.split("\n"):
+        fence = FENCE.fullmatch(line.rstrip())
+        if opening is None:
+            opening, block = fence, []
+        elif fence and not fence[3] and fence[2].startswith(opening[2]):
+            code = "\n".join(block) if _is_python(opening[3]) else code
+            opening = None
+        else:
+            block.append(line.removeprefix(opening[1]))
+    return code
+
+
+def behind(setup: str, program: str) -> str:
+    """Return the program with `setup` in front of it, but after its imports from `__future__`."""
+    if not setup:
+        return program
+    future = FUTURE.match(program)
+    begin = future.end() if future else 0
+    return f"{program[:begin]}{setup}\n{program[begin:]}"
+
+
+def _is_python(language: str) -> bool:
+    """Return whether the text after a fence begins with a name of Python."""
+    words = language.lower().split(maxsplit=1)
+    return bool(words) and words[0] in LANGUAGES

@@ -2,20 +2,19 @@
 
 from slipstream.config.rewards.shapes import LengthConfig
 from slipstream.records import Prompt
-from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier import adapters, reward
 from slipstream.verifier.resources import Resources
-from slipstream.verifier.reward import Answer, Reward, Verdict
 
 
-def length(config: LengthConfig, resources: Resources) -> Reward:
+def length(config: LengthConfig, resources: Resources) -> reward.Reward:
     """Make the reward: DAPO's soft overlong punishment, or the variant without a floor.
 
     -max(0, (n - safe) / (max - safe)), and never below -1 unless linear. See DAPO, arXiv:2503.14476, eq. 13.
     """
     span = config.max_tokens - config.safe_tokens
 
-    def score(prompt: Prompt, answer: Answer) -> Verdict:
+    def score(prompt: Prompt, answer: reward.Answer) -> reward.Verdict:
         excess = max(0.0, (answer.tokens - config.safe_tokens) / span)
-        return Verdict(value=-(excess if config.shape == "linear" else min(1.0, excess)) or 0.0)
+        return reward.Verdict(value=-(excess if config.shape == "linear" else min(1.0, excess)) or 0.0)
 
-    return EachAnswer(score)
+    return adapters.EachAnswer(score)

@@ -1,9 +1,7 @@
 """The function of the reward `math` that runs in a child process: algebra by SymPy."""
 
+from slipstream.answers import equality, latex, latex_input
 from slipstream.answers.cpu_limit import cpu_limit
-from slipstream.answers.equality import equal, warm_up
-from slipstream.answers.latex import parse_answer
-from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
@@ -15,13 +13,15 @@ def score(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, second
     """
     with cpu_limit(seconds):
         try:
-            parse_answer(prompt.answer)
-        except UnsupportedExpression as error:
+            latex.parse_answer(prompt.answer)
+        except latex_input.UnsupportedExpression as error:
             raise UnusableGroundTruth(f"`answer`: {error}", prompt_id=prompt.prompt_id) from error
         try:
-            return Verdict(value=float(equal(prompt.answer, answer.text, digits=digits, computed=computed)))
-        except UnsupportedExpression as error:
+            return Verdict(
+                value=float(equality.equal(prompt.answer, answer.text, digits=digits, computed=computed))
+            )
+        except latex_input.UnsupportedExpression as error:
             return invalid(str(error))
 
 
-warm_up()  # in each child, before it reports that it is ready
+equality.warm_up()  # in each child, before it reports that it is ready

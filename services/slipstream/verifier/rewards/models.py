@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from slipstream.config.paths import located
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig, ScoringModel
 from slipstream.records import Prompt
-from slipstream.verifier.adapters import Concurrently
-from slipstream.verifier.missing_resource import MissingResource
+from slipstream.verifier import adapters, missing_resource, reward
 from slipstream.verifier.models.batches import Batches
 from slipstream.verifier.resources import Resources
-from slipstream.verifier.reward import Answer, Verdict
 
 
 def reward_model(config: RewardModelConfig, resources: Resources) -> "Modelled":
@@ -27,17 +25,17 @@ class Modelled:
 
     def __init__(self, config: ScoringModel, resources: Resources) -> None:
         if not (config.path / "config.json").is_file():
-            raise MissingResource(
+            raise missing_resource.MissingResource(
                 f"{located(config.path)} has no config.json",
                 key="path",
                 remedy="name a Hugging Face model directory",
             )
         device = resources.config.device if config.device == "auto" else config.device
         self._batches = Batches(config.model_copy(update={"device": device}), log=resources.log)
-        self._each = Concurrently(self._one, cache=resources.reward_cache(config, reads=_reads))
+        self._each = adapters.Concurrently(self._one, cache=resources.reward_cache(config, reads=_reads))
         resources.starting.append(self._batches.start)
 
-    async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
+    async def score(self, prompt: Prompt, answers: Sequence[reward.Answer]) -> list[reward.Verdict]:
         """Return the verdicts, in order."""
         return await self._each.score(prompt, answers)
 
@@ -46,7 +44,7 @@ class Modelled:
         await self._each.close()
         await self._batches.close()
 
-    async def _one(self, prompt: Prompt, answer: Answer) -> Verdict:
+    async def _one(self, prompt: Prompt, answer: reward.Answer) -> reward.Verdict:
         return await self._batches.one(prompt, answer.text)
 
 

@@ -6,12 +6,7 @@ event loop. They are in modules of their own, so that a child need not import th
 
 from typing import Any
 
-from slipstream.config.rewards import (
-    DiversityConfig,
-    LanguageConsistencyConfig,
-    RepetitionConfig,
-    RewardSection,
-)
+from slipstream.config import rewards
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Reward
 from slipstream.verifier.workers.scorer import PoolScorer
@@ -20,25 +15,27 @@ SECONDS = 10.0
 """Deadline of a group. An answer takes milliseconds, so a late group is an error and no answer's fault."""
 
 
-def language_consistency(config: LanguageConsistencyConfig, resources: Resources) -> Reward:
-    """Make the reward."""
-    return _scored_in_pool("language_consistency", config, resources, scripts=list(config.scripts))
+def language_consistency(config: rewards.LanguageConsistencyConfig, resources: Resources) -> Reward:
+    """Make the reward `language_consistency`."""
+    return _scored_in_pool("language_consistency:score", config, resources, scripts=list(config.scripts))
 
 
-def repetition(config: RepetitionConfig, resources: Resources) -> Reward:
-    """Make the reward."""
-    return _scored_in_pool("repetition", config, resources, ngram=config.ngram)
+def repetition(config: rewards.RepetitionConfig, resources: Resources) -> Reward:
+    """Make the reward `repetition`."""
+    return _scored_in_pool("ngrams:repetition", config, resources, ngram=config.ngram)
 
 
-def diversity(config: DiversityConfig, resources: Resources) -> Reward:
-    """Make the reward."""
-    return _scored_in_pool("diversity", config, resources, ngram=config.ngram)
+def diversity(config: rewards.DiversityConfig, resources: Resources) -> Reward:
+    """Make the reward `diversity`."""
+    return _scored_in_pool("ngrams:diversity", config, resources, ngram=config.ngram)
 
 
-def _scored_in_pool(module: str, config: RewardSection, resources: Resources, **arguments: Any) -> Reward:
-    """Return a reward that calls `score` of a module of this package in a child process."""
+def _scored_in_pool(
+    function: str, config: rewards.RewardSection, resources: Resources, **arguments: Any
+) -> Reward:
+    """Return a reward that calls `module:function` of this package in a child process."""
     return PoolScorer(
-        f"slipstream.verifier.rewards.{module}:score",
+        f"slipstream.verifier.rewards.{function}",
         name=config.name,
         seconds=SECONDS,
         resources=resources,

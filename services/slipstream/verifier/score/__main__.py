@@ -19,11 +19,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from slipstream.config import ConfigError, RunConfig, load_config
-from slipstream.config.load import parse_config
-from slipstream.config.sources import applying_rewards
-from slipstream.parallel import task_group
-from slipstream.records import Outcome, Reward
+from slipstream import parallel, records
+from slipstream.config import ConfigError, RunConfig, load_config, parse_config, sources
 from slipstream.rpc.errors import InvalidRequest, SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -31,9 +28,8 @@ from slipstream.verifier.admission import AdmissionQueue
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.rewards.bind import bind_rewards
-from slipstream.verifier.score.progress import Progress
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
-from slipstream.verifier.score.summary import Tally
+from slipstream.verifier.score.summary import Progress, Tally
 from slipstream.verifier.scorer import Scorer, Vectors
 
 GROUPS = 32
@@ -131,7 +127,7 @@ async def _score(config: RunConfig, options: dict[str, Any]) -> int:
         queue=queue,
         metrics=metrics,
         log=Log(pod="score", stream=_Nowhere()),
-        applying=applying_rewards(config),
+        applying=sources.applying_rewards(config),
     )
     try:
         await resources.start()
@@ -148,7 +144,7 @@ async def _write(scorer: Scorer, rows: Iterable[Row | BadRow], tally: Tally, sco
     """A line a completion, what could not be scored to stderr, and the summary where the scores are not."""
     progress = Progress(sys.stderr, shown=not scores.isatty())
     try:
-        async with task_group() as tasks:
+        async with parallel.task_group() as tasks:
             async for scored in _in_order(tasks, scorer, rows):
                 if isinstance(scored, BadRow):
                     tally.bad_rows += 1
@@ -173,14 +169,16 @@ async def _write(scorer: Scorer, rows: Iterable[Row | BadRow], tally: Tally, sco
             print(*tally.lines(), sep="\n", file=summary)
 
 
-def score_line(row: Row, position: int, vector: list[Reward], total: float | None) -> dict[str, Any]:
+def score_line(row: Row, position: int, vector: list[records.Reward], total: float | None) -> dict[str, Any]:
     """Return the output of one completion. A score that failed is null, and so is the total then."""
     return {
         "id": row.prompt.prompt_id,
         "line": row.line,
         "completion": position,
         "total": total,
-        "scores": {part.name: None if part.outcome is Outcome.ERROR else part.value for part in vector},
+        "scores": {
+            part.name: None if part.outcome is records.Outcome.ERROR else part.value for part in vector
+        },
         "outcomes": {part.name: part.outcome.value for part in vector},
         "details": {part.name: part.detail for part in vector if part.detail},
     }

@@ -1,13 +1,16 @@
-"""A summary of many scores: the number of each outcome, the mean, and a histogram."""
+"""The progress line of a scoring, and its summary: the number of each outcome, the mean, and a histogram."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
+from typing import TextIO
 
 from slipstream.records import Outcome, Reward
 
 BINS = 10
 BAR = 40
+EVERY_SECONDS = 0.5
 
 
 class Summary:
@@ -95,3 +98,27 @@ def histogram(values: Sequence[float]) -> list[tuple[str, int]]:
     width = (greatest - least) / BINS
     counts = Counter(min(int((value - least) / width), BINS - 1) for value in values)
     return [(f"{least + i * width:.3g} to {least + (i + 1) * width:.3g}", counts[i]) for i in range(BINS)]
+
+
+class Progress:
+    """Shows the number of scored completions, if the stream is a terminal."""
+
+    def __init__(self, stream: TextIO, *, shown: bool) -> None:
+        self._stream = stream
+        self._shown = shown and stream.isatty()
+        self._started = self._last = time.monotonic()
+
+    def at(self, completions: int) -> None:
+        """Show that so many completions are scored."""
+        now = time.monotonic()
+        if self._shown and now - self._last >= EVERY_SECONDS:
+            self._last = now
+            rate = completions / (now - self._started)
+            self._stream.write(f"\r{completions:,} completions scored, {rate:,.0f}/s\x1b[K")
+            self._stream.flush()
+
+    def clear(self) -> None:
+        """Remove the progress line, before other lines are printed."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()

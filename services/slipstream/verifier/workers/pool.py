@@ -13,13 +13,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from slipstream.processes.cores import usable_cores
-from slipstream.processes.fair_pool import FairPool
-from slipstream.processes.frames import to_frame
+from slipstream.processes import cores, fair_pool, frames
 from slipstream.prompts.prompt_json import prompt_to_json
 from slipstream.records import Prompt
-from slipstream.telemetry.background import BackgroundTask
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry import background, logs
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.workers.messages import answer_to_json, verdict_from_json
@@ -40,16 +37,16 @@ class JobFailed(Exception):
 class Workers:
     """Child processes that score answers, each one job at a time."""
 
-    def __init__(self, *, number: int | None, memory_mib: int, metrics: Metrics, log: Log) -> None:
+    def __init__(self, *, number: int | None, memory_mib: int, metrics: Metrics, log: logs.Log) -> None:
         self._number = number
         self._memory_mib = memory_mib
         self._metrics = metrics
         self._log = log
         self._functions: dict[str, None] = {}
-        self._idle: FairPool[Worker] = FairPool()
+        self._idle: fair_pool.FairPool[Worker] = fair_pool.FairPool()
         self._ended: dict[Worker, asyncio.Event] = {}
-        self._slots: list[BackgroundTask[None]] = []
-        self._jobs: set[BackgroundTask[list[Verdict]]] = set()
+        self._slots: list[background.BackgroundTask[None]] = []
+        self._jobs: set[background.BackgroundTask[list[Verdict]]] = set()
 
     def prepare(self, function: str) -> None:
         """Have the children import `module:function` when they start. Call it before `start`."""
@@ -62,7 +59,7 @@ class Workers:
             return
         for reason in FATES:
             self._metrics.count("workers_killed_total", 0, reason=reason)
-        starts = [self._begin() for _ in range(self._number or usable_cores())]
+        starts = [self._begin() for _ in range(self._number or cores.usable_cores())]
         begun = await asyncio.gather(*starts, return_exceptions=True)
         lost = [failure for failure in begun if isinstance(failure, BaseException)]
         alive = [worker for worker in begun if isinstance(worker, Worker)]
@@ -70,7 +67,8 @@ class Workers:
             await asyncio.gather(*(worker.kill() for worker in alive))
             raise lost[0]
         self._slots = [
-            BackgroundTask.begin(self._keep(worker), "keeping of a child", self._log) for worker in alive
+            background.BackgroundTask.begin(self._keep(worker), "keeping of a child", self._log)
+            for worker in alive
         ]
 
     async def call(
@@ -96,9 +94,11 @@ class Workers:
             "answers": [answer_to_json(answer) for answer in answers],
             "group": group,
         }
-        frame = to_frame(message)
+        frame = frames.to_frame(message)
         worker = await self._free_worker(prompt.prompt_id)
-        job = BackgroundTask.begin_unlogged(self._run(worker, frame, seconds), "job of a child", self._log)
+        job = background.BackgroundTask.begin_unlogged(
+            self._run(worker, frame, seconds), "job of a child", self._log
+        )
         job.keep_in(self._jobs)
         return await job.settle_shielded()
 

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from slipstream.config import ConfigError
-from slipstream.parallel import task_group
+from slipstream import config, parallel
+from slipstream.processes import cpu_time, frames
 from slipstream.processes.child import Child
-from slipstream.processes.cpu_time import cpu_seconds_of
-from slipstream.processes.frames import BadFrame
 from slipstream.rpc.errors import SlipstreamError
 
 CHILD = "slipstream.verifier.workers.child"
@@ -36,7 +34,7 @@ class WorkerLost(SlipstreamError):
     says_all = True
 
 
-class Unprepared(WorkerLost, ConfigError):
+class Unprepared(WorkerLost, config.ConfigError):
     """A child started, and cannot import or load what the configuration names; the message says why."""
 
 
@@ -66,7 +64,7 @@ class Worker:
         before = self._cpu_seconds()
         deadlines = max(PATIENCE, ceil(LEAST_PATIENCE_SECONDS / seconds))
         try:
-            async with task_group() as tasks:
+            async with parallel.task_group() as tasks:
                 reading = tasks.create_task(self._child.exchange(frame))
                 for passed in range(1, deadlines + 1):
                     await asyncio.wait([reading], timeout=seconds)
@@ -81,7 +79,7 @@ class Worker:
         try:
             async with asyncio.timeout(START_SECONDS):
                 ready = await self._child.receive()
-        except (EOFError, OSError, TimeoutError, BadFrame) as error:
+        except (EOFError, OSError, TimeoutError, frames.BadFrame) as error:
             raise WorkerLost(f"a child did not start: {type(error).__name__}: {error}") from error
         if "unprepared" in ready:
             raise Unprepared(ready["unprepared"])
@@ -110,7 +108,7 @@ class Worker:
         return WorkerLost(f"the child ended with status {status}")
 
     def _cpu_seconds(self) -> float:
-        return cpu_seconds_of(self._child.pid)
+        return cpu_time.cpu_seconds_of(self._child.pid)
 
 
 def _command(descriptor: int, functions: Sequence[str], memory_mib: int) -> list[str]:

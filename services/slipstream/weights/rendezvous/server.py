@@ -57,6 +57,7 @@ class RendezvousServer:
         self._nonce_timeout = nonce_timeout_seconds
         self._refusals = _RefusalLog(log)
         self._uses_left: dict[bytes, int] = {}
+        self._used: set[bytes] = set()
         self._unauthenticated: dict[asyncio.Task[None], None] = {}
         self._authenticated: set[Connection] = set()
         self._loop = asyncio.new_event_loop()
@@ -68,6 +69,10 @@ class RendezvousServer:
         nonce = secrets.token_bytes(NONCE_BYTES)
         self._schedule(self._uses_left.__setitem__, nonce, connections)
         return nonce
+
+    def used(self, nonce: bytes) -> bool:
+        """Return whether all connections of a nonce of this epoch have shown it."""
+        return nonce in self._used
 
     def end_epoch(self) -> None:
         """Invalidate all nonces, and close every connection to the store."""
@@ -95,6 +100,7 @@ class RendezvousServer:
 
     def _end_epoch(self) -> None:
         self._uses_left.clear()
+        self._used.clear()
         for connection in self._authenticated:
             connection.transport.abort()
 
@@ -157,6 +163,7 @@ class RendezvousServer:
             self._uses_left[issued] -= 1
             if self._uses_left[issued] <= 0:
                 del self._uses_left[issued]
+                self._used.add(issued)
         return bool(matches)
 
 

@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TextIO
 
 HARNESS = "slipstream_chat"
@@ -85,7 +86,7 @@ class Runner:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # an environment may raise anything, also SystemExit
-            self._say({"id": number, "error": described(error)})
+            self._say({"id": number, "error": located(error)})
         finally:
             self._running.pop(number, None)
 
@@ -154,6 +155,13 @@ def described(error: BaseException) -> str:
     except Exception as raised:  # `__str__` of an error of the environment
         message = f"(its message cannot be read: {type(raised).__name__})"
     return f"{type(error).__name__}: {' '.join(message.split())}"[:SHOWN_CHARACTERS]
+
+
+def located(error: BaseException) -> str:
+    """Return one line about an error, with its place: in the environment, in verifiers or in this file."""
+    frames = extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return described(error) + where
 
 
 def check(config: dict[str, Any]) -> str | None:

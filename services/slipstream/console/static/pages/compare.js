@@ -17,7 +17,7 @@ export async function open({ run, runs = "", key = "" }) {
   keys.forEach((name, index) => charts[index].show(aligned(name, chosen, series)));
   const go = (change) => { location.hash = link("compare", { run, runs, key, ...change }); };
   const picker = h("fieldset", { class: "panel row" }, h("legend", {}, "Runs"), all.map((name) => h("label", { class: "tick" }, h("input", { type: "checkbox", value: name, checked: chosen.includes(name), disabled: name === run, onchange: (event) => go({ runs: (event.target.checked ? [...chosen, name] : chosen.filter((each) => each !== name)).slice(1).join(",") }) }), ` ${seen(name)}`)));
-  const more = h("select", { "aria-label": "Add a chart of any metric", onchange: () => go({ key: [...key.split(","), more.value].filter(Boolean).join(",") }) }, h("option", {}, "Add a chart …"), common.filter((name) => !keys.includes(name)).map((name) => h("option", {}, name)));
+  const more = h("select", { "aria-label": "Add a chart of any metric", onchange: () => go({ key: [...key.split(","), more.value].filter(Boolean).join(",") }) }, h("option", {}, "Add a chart …"), common.filter((name) => !keys.includes(name)).map((name) => h("option", { value: name }, seen(name))));
   return {
     nodes: [h("h1", {}, "Compare runs"), picker, results(states), h("h2", {}, "Curves"), h("div", { class: "grid" }, charts.map((chart) => chart.node)), h("p", {}, more)],
     redraw: () => charts.forEach((chart) => chart.redraw()),
@@ -39,8 +39,8 @@ function results(states) {
   const accuracy = (state) => state.evaluations.findLast((each) => each.accuracy !== null)?.accuracy;
   return table([
     ["run", (state) => h("a", { href: link("run", { run: state.name }) }, seen(state.name)), "left"],
-    ["state", (state) => state.words, "left"], ["step", (state) => figure(state.step)],
-    ["algorithm", (state) => state.config?.algorithm ?? "–", "left"],
+    ["state", (state) => seen(state.words), "left"], ["step", (state) => figure(state.step)],
+    ["algorithm", (state) => seen(state.config?.algorithm ?? "–"), "left"],
     ["reward", (state) => figure(state.last.reward_mean, 3)], ["held-out accuracy", (state) => figure(accuracy(state), 3)],
     ["staleness", (state) => figure(state.last.staleness_mean, 3)], ["learner waits", (state) => percent(state.last.idle_fraction)],
     ["tokens/s", (state) => figure(state.last.tokens_per_second, 3)],

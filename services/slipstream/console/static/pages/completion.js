@@ -8,6 +8,8 @@ const BLOCK = 300, LONGEST_BLOCK = 600;
 /** Tokens of a block: it ends at a line feed after the first, or at the second. */
 const MARGIN = "1200px";
 /** Blocks nearer to the window than this have an element for each token; the others are plain text. */
+const TURNS = 400;
+/** Turns that are drawn at once; the others when a visitor comes to them. */
 
 export async function open(query) {
   const row = await get("sample", { run: query.run, step: query.step, group: query.group, member: query.member });
@@ -71,7 +73,12 @@ class CompletionPage {
     this.tokens.addEventListener("pointerover", (event) => this.point(event));
     this.tokens.addEventListener("click", (event) => this.choose(event));
     this.tokens.addEventListener("keydown", (event) => this.step(event));
-    this.build();
+    this.turns = completion.turns();
+    this.before = h("button", { type: "button", class: "more", onclick: () => this.drawBefore() });
+    this.after = h("button", { type: "button", class: "more", onclick: () => this.drawAfter() });
+    this.end = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && this.drawAfter());
+    this.end.observe(this.after);
+    this.drawFrom(0);
     this.nodes = [this.head(query), h("div", { class: "completion" }, h("div", {}, this.bar(), this.tokens), h("div", { class: "side" }, this.details, this.facts(query)))];
     this.colour(this.scale);
     if (this.current !== null) queueMicrotask(() => this.show(this.current, true));
@@ -80,6 +87,7 @@ class CompletionPage {
 
   close() {
     this.observer.disconnect();
+    this.end.disconnect();
   }
 
   head({ run }) {
@@ -97,20 +105,48 @@ class CompletionPage {
     return h("div", { class: "row" }, h("h2", {}, "Tokens"), h("label", {}, "coloured by ", choice), this.legend);
   }
 
-  build() {
-    for (const turn of this.completion.turns()) {
-      const count = turn.end - turn.start;
-      const versions = turn.sampled ? span(this.completion.versions.subarray(turn.start, turn.end)) : "";
-      const words = `${turn.sampled ? "sampled" : "environment"}, ${figure(count)} tokens${versions && `, version ${versions}`}${turn.segment > 0 ? `, segment ${turn.segment + 1}` : ""}`;
-      const section = h("section", { class: `turn ${turn.sampled ? "sampled" : ""}` }, h("h3", {}, words));
-      for (const [start, end] of cut(this.completion.texts, turn.start, turn.end)) {
-        const block = h("div", { class: "block" }, this.plain(start, end));
-        this.blocks.set(block, [start, end]);
-        this.observer.observe(block);
-        section.append(block);
-      }
-      this.tokens.append(section);
+  /** Draw some turns, from the turn of this number on, in the place of all that are drawn. */
+  drawFrom(number) {
+    this.observer.disconnect();
+    this.blocks.clear();
+    this.first = this.last = number;
+    this.tokens.replaceChildren(this.before, this.after);
+    this.drawAfter();
+  }
+
+  drawBefore() {
+    const first = Math.max(0, this.first - TURNS);
+    this.before.after(...this.turns.slice(first, this.first).map((turn) => this.section(turn)));
+    this.first = first;
+    this.count();
+  }
+
+  drawAfter() {
+    this.after.before(...this.turns.slice(this.last, this.last + TURNS).map((turn) => this.section(turn)));
+    this.last = Math.min(this.turns.length, this.last + TURNS);
+    this.count();
+  }
+
+  /** Say how many turns are not drawn. */
+  count() {
+    for (const [button, turns, where] of [[this.before, this.first, "before"], [this.after, this.turns.length - this.last, "after"]]) {
+      button.hidden = turns === 0;
+      button.textContent = `Show more of the ${figure(turns)} turns ${where} these`;
     }
+  }
+
+  section(turn) {
+    const count = turn.end - turn.start;
+    const versions = turn.sampled ? span(this.completion.versions.subarray(turn.start, turn.end)) : "";
+    const words = `${turn.sampled ? "sampled" : "environment"}, ${figure(count)} tokens${versions && `, version ${versions}`}${turn.segment > 0 ? `, segment ${turn.segment + 1}` : ""}`;
+    const section = h("section", { class: `turn ${turn.sampled ? "sampled" : ""}` }, h("h3", {}, words));
+    for (const [start, end] of cut(this.completion.texts, turn.start, turn.end)) {
+      const block = h("div", { class: "block" }, this.plain(start, end));
+      this.blocks.set(block, [start, end]);
+      this.observer.observe(block);
+      section.append(block);
+    }
+    return section;
   }
 
   plain(start, end) {
@@ -190,6 +226,8 @@ class CompletionPage {
     if (!(index >= 0 && index < this.completion.token_ids.length)) return;
     this.tokens.querySelector(".token.current")?.classList.remove("current");
     this.current = index;
+    const turn = this.turns.findIndex(({ end }) => index < end);
+    if (turn < this.first || turn >= this.last) this.drawFrom(Math.max(0, turn - TURNS / 2));
     const [block] = [...this.blocks].find(([, [start, end]]) => index >= start && index < end);
     this.fill(block, true);
     const token = block.querySelector(`[data-index="${index}"]`);
@@ -226,7 +264,7 @@ class CompletionPage {
       h("h2", {}, "Rewards"), table([["reward", (r) => seen(r.name), "left"], ["value", (r) => figure(r.value, 4)], ["outcome", (r) => r.outcome, "left"]], c.rewards, "Rewards"),
       c.rewards.filter((r) => r.detail || r.answer).map((r) => h("pre", { class: "text", tabindex: 0 }, seen([r.name, r.answer && `answer: ${r.answer}`, r.detail].filter(Boolean).join("\n")))),
       c.answer ? [h("h2", {}, "True answer"), h("pre", { class: "text", tabindex: 0 }, seen(c.answer))] : null,
-      c.leased ? h("p", {}, h("a", { href: link("timeline", { run, group: c.group, step: c.step }) }, "Its life on the timeline")) : null);
+      c.leased_at !== null ? h("p", {}, h("a", { href: link("timeline", { run, group: c.group, step: c.step }) }, "Its life on the timeline")) : null);
   }
 }
 
@@ -250,12 +288,16 @@ function span(versions) {
   return oldest === newest ? `${oldest}` : `${oldest} to ${newest}`;
 }
 
-/** Return a prompt as text: messages one below the other. */
+/** Return a prompt as text: chat messages one below the other. */
 function messages(prompt) {
   if (!prompt.startsWith("[{")) return prompt;
+  let parts;
   try {
-    return JSON.parse(prompt).map(({ role, content }) => `${role}: ${content}`).join("\n\n");
+    parts = JSON.parse(prompt);
   } catch {
     return prompt;
   }
+  const written = (content) => (typeof content === "string" ? content : JSON.stringify(content));
+  const areMessages = parts.every((part) => typeof part?.role === "string" && "content" in part);
+  return areMessages ? parts.map(({ role, content }) => `${role}: ${written(content)}`).join("\n\n") : prompt;
 }

@@ -1,9 +1,9 @@
 /** The loss lab: the batch of a step under every loss of the catalogue. */
 
-import { get, link, post } from "../api.js";
+import { get, link, post, Problem } from "../api.js";
 import { Chart } from "../charts.js";
 import { shade } from "../colours.js";
-import { figure, h, percent, seen, table } from "../dom.js";
+import { alert, figure, h, percent, seen, table, unreadable } from "../dom.js";
 
 const WAIT_MILLISECONDS = 1000;
 const AXES = ["objective", "correction", "aggregation"];
@@ -12,53 +12,61 @@ const COURSES = {
   lowered: "Change of logprobs, advantage below 0", kl: "KL divergence from the checkpoint", norm: "Gradient norm", stored: "Distance to the logprobs of the run",
 };
 
-export async function open({ run, step }) {
-  const { steps } = await get("samples/steps", { run });
-  const trained = steps.filter((each) => each.trained > 0).map((each) => each.step);
+export async function open({ run, step, candidates = "", objectives = "" }) {
+  const [stored, own] = await Promise.all([get("samples/steps", { run }), get("lab/objectives")]);
+  const trained = stored.steps.filter((each) => each.trained > 0).map((each) => each.step);
   if (!trained.length) return { nodes: [h("h1", {}, "Loss lab"), h("p", {}, "No step has stored completions yet.")] };
-  const page = new LabPage(run, trained.includes(Number(step)) ? Number(step) : trained.at(-1));
+  const page = new LabPage(run, trained.includes(Number(step)) ? Number(step) : trained.at(-1), candidates, objectives);
   page.fill();
-  return { nodes: [h("h1", {}, `Loss lab: step ${figure(page.step)}`), page.form(trained), page.body], redraw: () => page.redraw(), close: () => page.close() };
+  return { nodes: [h("h1", {}, `Loss lab: step ${figure(page.step)}`), page.form(trained, own.objectives), unreadable(stored.unreadable), page.body].filter(Boolean), redraw: () => page.redraw(), close: () => page.close() };
 }
 
 class LabPage {
-  constructor(run, step) {
-    Object.assign(this, { run, step, open: true, charts: [] });
+  /** `candidates`, `objectives`: names with commas between them; without candidates all losses are compared. */
+  constructor(run, step, candidates, objectives) {
+    Object.assign(this, { run, step, candidates, objectives, open: true, charts: [] });
     this.body = h("div", { "aria-live": "polite" }, h("p", {}, "The losses are computed on the stored batch; this takes from seconds to some minutes …"));
   }
 
-  form(trained) {
-    const form = h("form", { class: "filters" }, h("label", {}, "step", h("input", { name: "step", type: "number", min: trained[0], max: trained.at(-1), value: this.step })), h("button", {}, "Compare"));
+  form(trained, own) {
+    const chosen = names(this.objectives);
+    const form = h("form", { class: "filters" }, h("label", {}, "step", h("input", { name: "step", type: "number", min: trained[0], max: trained.at(-1), value: this.step })),
+      h("label", {}, "losses", h("input", { name: "candidates", placeholder: "all", title: "Kinds of the catalogue, such as gspo icepop; empty: all", value: names(this.candidates).join(" ") })),
+      own.length ? h("fieldset", { class: "row" }, h("legend", {}, "objectives of your own"), own.map((name) => h("label", { class: "tick" }, h("input", { type: "checkbox", name: "objectives", value: name, checked: chosen.includes(name) }), seen(name)))) : null,
+      h("button", {}, "Compare"));
     form.onsubmit = (event) => {
       event.preventDefault();
-      location.hash = link("lab", { run: this.run, step: new FormData(form).get("step") });
+      const values = new FormData(form);
+      location.hash = link("lab", { run: this.run, step: values.get("step"), candidates: names(values.get("candidates")).join(","), objectives: values.getAll("objectives").join(",") });
     };
     return form;
   }
 
   async fill() {
     try {
-      await post("lab", { run: this.run, step: this.step });
+      const { run, step, candidates, objectives } = this;
+      await post("lab", { run, step, candidates: names(candidates), objectives: names(objectives) });
       while (this.open) {
-        const { done, report } = await get("lab", { run: this.run, step: this.step });
+        const { begun, done, report } = await get("lab", { run, step, candidates, objectives });
         if (done) return this.show(report);
+        if (!begun) throw new Problem("The comparison is no longer kept: the completions of the step were stored again, or others took its place. Compare once more.");
         await new Promise((later) => setTimeout(later, WAIT_MILLISECONDS));
       }
     } catch (error) {
-      this.body.replaceChildren(h("p", { class: "alarm bad", role: "alert" }, error.message));
+      this.body.replaceChildren(alert(error));
     }
   }
 
   show(report) {
     const objectives = report.trials.map((trial, index) => ({ ...trial, index })).filter((trial) => trial.axis === "objective");
     this.body.replaceChildren(...[
-      h("p", { class: "panel", id: "words" }, report.words),
+      h("p", { class: "panel", id: "words" }, seen(report.words)),
       h("p", { class: "dim" }, `${figure(report.tokens)} tokens of ${figure(report.completions)} completions`),
       h("h2", {}, "Gate weight against ratio"), h("div", { class: "grid" }, this.gates(objectives, "positive", "Advantage above 0"), this.gates(objectives, "negative", "Advantage below 0")),
       AXES.map((axis) => [h("h2", {}, `By ${axis}`), numbers(axis, report.trials.filter((trial) => trial.axis === axis))]),
       h("h2", {}, "Cosines between the slopes of objectives"), matrix(objectives, report.slope_cosines, "Cosines of slopes"),
       this.weights(report, objectives),
-      report.refused.length ? [h("h2", {}, "Not on this batch"), h("ul", {}, report.refused.map((each) => h("li", {}, `${each.axis} ${each.name}: ${each.reason}`)))] : [],
+      report.refused.length ? [h("h2", {}, "Not on this batch"), h("ul", {}, report.refused.map((each) => h("li", {}, seen(`${each.axis} ${each.name}: ${each.reason}`))))] : [],
     ].flat(3));
     for (const show of this.later ?? []) show();
   }
@@ -106,6 +114,11 @@ class LabPage {
     this.open = false;
     for (const chart of this.charts) chart.close();
   }
+}
+
+/** Return the names in a text, which has commas or spaces between them. */
+function names(text) {
+  return text.split(/[\s,]+/).filter(Boolean);
 }
 
 function numbers(axis, trials) {

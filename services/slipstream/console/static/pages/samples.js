@@ -1,7 +1,7 @@
 /** The page of stored completions: steps, filters, a table; every row is a link to its tokens. */
 
 import { get, link } from "../api.js";
-import { figure, h, seen, table } from "../dom.js";
+import { figure, h, seen, table, unreadable } from "../dom.js";
 
 const COUNT = 50;
 const MOST_DOWNLOADED = 100000;
@@ -20,18 +20,21 @@ export async function open(query) {
   const listed = page.rows.map((row) => [row, link("completion", { run: query.run, step: row.step, group: row.group, member: row.member })]);
   body.append(
     h("p", { class: "row" }, h("strong", { id: "total" }, `${figure(page.total)} completions`), pager(query, start, page.total), downloads(shown, page.total)),
-    table(columns(query), listed, "Completions"),
+    table(columns(query, page.rows), listed, "Completions"),
   );
-  return { nodes: [h("h1", {}, "Samples"), filters(query), body] };
+  return { nodes: [h("h1", {}, "Samples"), filters(query), unreadable(page.unreadable), neighbours(query), body].filter(Boolean) };
 }
 
-function columns(query) {
+/** Return the columns; each component of the reward has one, if there are several. */
+function columns(query, rows) {
+  const components = [...new Set(rows.flatMap((row) => Object.keys(row.rewards)))];
   return [
-    ["step", ([row]) => figure(row.step)],
+    ["step", ([row]) => h("a", { href: link("samples", { run: query.run, first_step: row.step, last_step: row.step }), "aria-label": `Step ${row.step}` }, figure(row.step))],
     ["group", ([row]) => h("a", { href: link("samples", { run: query.run, group: row.group }) }, seen(row.group)), "left"],
     ["member", ([row, to]) => h("a", { href: to, "aria-label": `Tokens of member ${row.member} of ${row.group} at step ${row.step}` }, `#${row.member}`)],
     ["state", ([row]) => h("span", { class: { trained: "good", withheld: "bad" }[row.state] ?? "warn", title: seen(row.reason) }, row.state), "left"],
     ["reward", ([row]) => figure(row.reward, 3)],
+    ...(components.length > 1 ? components.map((name) => [seen(name), ([row]) => figure(row.rewards[name], 3)]) : []),
     ["tokens", ([row]) => figure(row.tokens)],
     ["age", ([row]) => figure(row.staleness)],
     ["clipped", ([row]) => (row.clipped_low === null ? "–" : figure(row.clipped_low + row.clipped_high))],
@@ -41,6 +44,14 @@ function columns(query) {
     ["ended", ([row]) => row.finish_reason, "left"],
     ["text", ([row, to]) => h("a", { href: to, tabindex: -1 }, beginning(row.text)), "text"],
   ];
+}
+
+/** Return links to the step before and the step after, if one step is shown. */
+function neighbours(query) {
+  if (!query.first_step || query.first_step !== query.last_step) return null;
+  const to = (step, words) => h("a", { href: link("samples", { ...query, start: "", first_step: step, last_step: step }) }, words);
+  const step = Number(query.first_step);
+  return h("nav", { class: "row", "aria-label": "Steps" }, step > 1 ? to(step - 1, `← step ${figure(step - 1)}`) : null, to(step + 1, `step ${figure(step + 1)} →`));
 }
 
 function beginning(text) {

@@ -1,8 +1,8 @@
 /** The timeline: what each process did, from hours to milliseconds, and the life of one group. */
 
-import { get, link } from "../api.js";
+import { get, link, place } from "../api.js";
 import { themeColour } from "../charts.js";
-import { duration, figure, h, seen, table } from "../dom.js";
+import { alert, duration, figure, h, refill, seen, table, unreadable } from "../dom.js";
 
 const ROW = 20, GAP = 14, LABEL = 190, AXIS = 24;
 const MOST_BARS = 2500;
@@ -20,18 +20,21 @@ const WHAT = {
 export async function open(query) {
   const page = new TimelinePage(query);
   await page.start();
-  return { nodes: page.nodes, drawn: () => page.draw(), update: () => page.follow(), redraw: () => page.draw(), close: () => page.close() };
+  return { nodes: page.nodes, drawn: () => page.draw(), update: () => page.follow(), redraw: () => page.draw(), close: () => page.close(), lost: (error) => page.lost(error) };
 }
 
 class TimelinePage {
   constructor(query) {
     this.query = query;
+    this.asked = 0; // number of the newest window: the bars of an older one are not shown
+    this.loaded = null; // the window that is drawn, as text
+    this.alert = h("div", {});
     this.canvas = h("canvas", { class: "lanes", tabindex: 0, role: "img", "aria-label": "Timeline; + and - zoom, the arrow keys move" });
     this.words = h("p", { class: "chart-words", role: "status" });
     this.list = h("details", {}, h("summary", {}, "The same as a table"));
     this.life = h("section", {});
     const act = (words, change) => h("button", { type: "button", onclick: change }, words);
-    this.nodes = [h("h1", {}, "Timeline"),
+    this.nodes = [h("h1", {}, "Timeline"), this.alert,
       h("p", { class: "row" }, act("Whole run", () => this.show(this.first, this.last)), act("Last minute", () => this.show(this.last - 60, this.last)), act("Zoom in", () => this.zoom(1 / ZOOM ** 3)), act("Zoom out", () => this.zoom(ZOOM ** 3)),
         h("span", { class: "dim" }, "wheel: zoom · drag: move · click: the group or step")),
       this.canvas, this.words, this.legend(), this.life, this.list];
@@ -45,8 +48,10 @@ class TimelinePage {
   }
 
   async start() {
-    const { run, group } = this.query;
-    await this.load(Number(this.query.start) || null, Number(this.query.end) || null);
+    const { run, group, start, end } = this.query;
+    const bounds = [start, end].map((time) => Number(time) || null);
+    this.isChosen = bounds.every((time) => time !== null);
+    await this.load(...(this.isChosen ? bounds : [null, null]));
     if (group) await this.showLife(run, group);
   }
 
@@ -55,13 +60,34 @@ class TimelinePage {
     clearTimeout(this.timer);
   }
 
+  /** Read the bars of a window, the whole run for null; return whether they are shown. */
   async load(start, end) {
+    const number = ++this.asked;
     const bounds = start === null ? {} : { start, end };
     const window = await get("timeline", { run: this.query.run, most: MOST_BARS, ...bounds });
+    if (number !== this.asked) return false;
+    const text = JSON.stringify(window);
+    if (text === this.loaded) return true; // nothing is new: the words of the bar below the pointer stay
+    this.loaded = text;
     Object.assign(this, { first: window.first, last: window.last, start: window.start, end: window.end, bars: window.bars, spans: window.spans, gap: window.gap_seconds });
     this.rows = rowsOf(this.bars);
+    refill(this.alert, window.unreadable, () => [unreadable(window.unreadable)].filter(Boolean));
+    this.remember();
     this.tell();
     this.draw();
+    return true;
+  }
+
+  /** Write the window into the address without a new page, so that a link shows the same. */
+  remember() {
+    const { page, query } = place();
+    const isAll = this.first === null || (this.start <= this.first && this.end >= this.last);
+    const bounds = isAll ? { start: null, end: null } : { start: this.start, end: this.end };
+    if (page === "timeline") history.replaceState(null, "", link("timeline", { ...query, ...bounds }));
+  }
+
+  lost(error) {
+    refill(this.alert, error.message, () => [alert(error)]);
   }
 
   /** Show a window at once with the bars that are there, and read its own soon. */
@@ -69,19 +95,22 @@ class TimelinePage {
     const middle = (start + end) / 2, half = Math.max(SHORTEST, end - start) / 2;
     this.start = middle - half;
     this.end = middle + half;
+    this.loaded = null;
     this.draw();
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.load(this.start, this.end), PAUSE_MILLISECONDS);
+    this.asked += 1;
+    this.timer = setTimeout(() => this.load(this.start, this.end).catch((error) => this.lost(error)), PAUSE_MILLISECONDS);
   }
 
+  /** Read what is new. A window that ends at the end of the run moves with it; any other one stays where it is. */
   async follow() {
-    const atEnd = this.last !== null && this.end >= this.last - 1e-6;
-    if (atEnd && !this.query.group) {
-      const length = this.end - this.start;
-      const all = this.start <= this.first;
-      await this.load(null, null);
-      if (!all && length < this.last - this.first) this.show(this.last - length, this.last);
-    }
+    if (this.last === null) return void (await this.load(null, null));
+    const atEnd = this.end >= this.last - 1e-6;
+    if (!atEnd || this.query.group) return void (await this.load(this.start, this.end));
+    const length = this.end - this.start;
+    const all = this.start <= this.first;
+    const isShown = await this.load(null, null);
+    if (isShown && !all && length < this.last - this.first) this.show(this.last - length, this.last);
   }
 
   zoom(factor, at = (this.start + this.end) / 2) {
@@ -165,8 +194,8 @@ class TimelinePage {
     const life = await get("timeline/group", { run, group: name });
     this.phases = life.phases;
     const from = life.phases[0]?.start ?? 0, to = life.phases.at(-1)?.end ?? 0;
-    if (life.phases.length) this.show(from - 0.05 * (to - from), to + 0.05 * (to - from));
-    this.life.replaceChildren(h("h2", {}, "The life of ", h("a", { href: link("samples", { run, group: name }) }, seen(name)), `, ${life.state} at step ${figure(life.step)}`),
+    if (life.phases.length && !this.isChosen) this.show(from - 0.05 * (to - from), to + 0.05 * (to - from));
+    this.life.replaceChildren(h("h2", {}, "The life of ", h("a", { href: link("samples", { run, group: name }) }, seen(name)), `, ${seen(life.state)} at step ${figure(life.step)}`),
       table([["process", (phase) => seen(phase.lane), "left"], ["phase", (phase) => WHAT[phase.what]?.[1] ?? phase.what, "left"], ["after", (phase) => duration(phase.start - from)], ["for", (phase) => duration(phase.end - phase.start)]], life.phases, "Phases of the group"));
   }
 

@@ -1,0 +1,218 @@
+"""The update of a vLLM engine: in full in a pause, in full beside the weights, and as a delta.
+
+    python -m benchmarks.weights [--layers L [L ...]] [--width W] [--rounds R] [--share S]
+
+One engine for each size, in bfloat16. Each way takes R updates in a row, after one that is not counted.
+Before each update a step changes the share S of the elements. The learner's end is a thread of this
+process; the bytes travel over gloo on the loopback. `copy` is the learner's copy of the weights, with the
+comparison for a delta; `step to served` the time from the begin of the copy until the engine samples the
+new version; `pause` the time in which it samples nothing. The ideal pause is the load of the model from
+host memory.
+"""
+
+import argparse
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from slipstream.config import RunConfig, TinyModel, parse_config
+from slipstream.learner.policy.lora import load_trained
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.records import NO_VERSION
+from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
+from slipstream.telemetry.logs import Log
+from slipstream.weights.changes import ChangeLog
+from slipstream.weights.delta import bits
+from slipstream.weights.group import Rendezvous, RendezvousStore, WeightGroup, form_group
+from slipstream.weights.manifest import Manifest, plan
+from slipstream.weights.transfer import Buffers, send
+
+from benchmarks.ratio import print_ratio
+
+CPU = torch.device("cpu")
+TIMEOUT_SECONDS = 60.0
+BUCKET_BYTES = 64 << 20
+MIB = 1 << 20
+WAYS = ("in full, in the pause", "in full, beside the weights", "as a delta")
+
+
+@dataclass(slots=True)
+class Measured:
+    """Seconds of each counted update, and the bytes of the last one."""
+
+    copy: list[float] = field(default_factory=list)
+    served: list[float] = field(default_factory=list)
+    pause: list[float] = field(default_factory=list)
+    sent: int = 0
+
+
+def main() -> None:
+    """Measure each size, and print a table and the ratios of the largest."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", type=int, nargs="+", default=[4, 16, 31])
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--share", type=float, default=0.02)
+    arguments = parser.parse_args()
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # it logs to stdout, between the rows
+    print("| size | sent | MiB sent | copy | step to served | pause |\n| --- | --- | --- | --- | --- | --- |")
+    for layers in arguments.layers:
+        nbytes, measured = measure(layers, arguments.width, rounds=arguments.rounds, share=arguments.share)
+        for way, seconds in measured.items():
+            times = (seconds.copy, seconds.served, seconds.pause)
+            cells = " | ".join(f"{1000 * median(each):,.0f} ms" for each in times)
+            print(f"| {nbytes / MIB:,.0f} MiB | {way} | {seconds.sent / MIB:,.1f} | {cells} |")
+    print()
+    paused, beside, delta = (measured[way] for way in WAYS)
+    ratio = median(beside.pause) / median(paused.pause)
+    print_ratio("pause with a version received beside the weights / in the pause", ratio)
+    print_ratio("bytes of a delta / of a full version", delta.sent / beside.sent)
+    print_ratio("step to served of a full version / of a delta", median(beside.served) / median(delta.served))
+    print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(beside.copy))
+
+
+def measure(layers: int, width: int, *, rounds: int, share: float) -> tuple[int, Mapping[str, Measured]]:
+    """Return the bytes of a version of this model, and what each way took."""
+    with tempfile.TemporaryDirectory() as scratch:
+        return asyncio.run(_measure(_configuration(Path(scratch), layers, width), rounds, share))
+
+
+def _configuration(directory: Path, layers: int, width: int) -> RunConfig:
+    make_tiny_model(TinyModel(layers=layers, width=width, heads=width // 64), directory, seed=1)
+    return parse_config(
+        {
+            "model": {"path": str(directory), "dtype": "bfloat16"},
+            "rollout": {"group_size": 8, "max_groups": 4, "kv_cache_gib": 0.1, "max_new_tokens": 16},
+        }
+    )
+
+
+async def _measure(config: RunConfig, rounds: int, share: float) -> tuple[int, Mapping[str, Measured]]:
+    policy = load_trained(config, device=CPU)
+    tensors = {name: tensor.detach().to(policy.dtype, copy=True) for name, tensor in policy.named_tensors()}
+    manifest = plan(
+        [(name, tuple(tensor.shape)) for name, tensor in tensors.items()],
+        dtype=policy.dtype,
+        bucket_bytes=BUCKET_BYTES,
+        model_fingerprint="benchmark",
+    )
+    assert config.model.path is not None
+    engine = start_vllm(config, config.model.path)
+    try:
+        ends = Ends(engine, manifest, tensors, await _form(engine), share=share)
+        measured = {way: Measured() for way in WAYS}
+        for way in WAYS:
+            for _ in range(rounds + 1):
+                await ends.update(way, measured[way])
+        for seconds in measured.values():
+            del seconds.copy[0], seconds.served[0], seconds.pause[0]
+        return manifest.nbytes, measured
+    finally:
+        await engine.close()
+
+
+async def _form(engine: VllmEngine) -> WeightGroup:
+    """Form the group of the learner's end and the engine."""
+    store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
+    nonce = store.server.issue_nonce(connections=2)
+
+    def rendezvous(rank: int) -> Rendezvous:
+        return Rendezvous(
+            epoch=1,
+            rank=rank,
+            world_size=2,
+            store_host=store.host,
+            store_port=store.port,
+            timeout_seconds=TIMEOUT_SECONDS,
+            nonce=nonce,
+        )
+
+    joining = asyncio.create_task(engine.form_group(rendezvous(1)))
+    group = await asyncio.to_thread(form_group, rendezvous(0), device=CPU)
+    await joining
+    return group
+
+
+class Ends:
+    """The engine, and the learner's end of its group."""
+
+    def __init__(
+        self,
+        engine: VllmEngine,
+        manifest: Manifest,
+        weights: Mapping[str, torch.Tensor],
+        group: WeightGroup,
+        *,
+        share: float,
+    ) -> None:
+        self._engine = engine
+        self._manifest = manifest
+        self._weights = weights
+        self._group = group
+        self._share = share
+        self._snapshot = {name: weight.clone() for name, weight in weights.items()}
+        self._changes = ChangeLog(self._snapshot)
+        self._changes.close(0)
+        self._buffers = Buffers(CPU)
+        self._version = 0
+
+    async def update(self, way: str, measured: Measured) -> None:
+        """Change the weights, bring the engine to them, and add what it took."""
+        self._train()
+        self._version += 1
+        paused, beside, delta = (way == each for each in WAYS)
+        base = await self._engine.base_version()
+        began = time.perf_counter()
+        for name, weight in self._weights.items():
+            if delta:
+                self._changes.update(name, weight)
+            else:
+                self._snapshot[name].copy_(weight)
+        measured.copy.append(time.perf_counter() - began)
+        manifest, tensors = self._manifest, self._snapshot
+        if delta:
+            self._changes.close(self._version)
+            changed = self._changes.since(base, self._manifest, bucket_bytes=BUCKET_BYTES)
+            assert changed is not None, "the engine has no base"
+            manifest, tensors = changed.manifest, changed
+        pause_began = time.perf_counter()
+        if paused:
+            await self._engine.pause()
+        sending = asyncio.create_task(asyncio.to_thread(self._send, manifest, tensors))
+        if paused:
+            await self._engine.receive(manifest, self._version)
+        else:
+            await self._engine.stage(manifest, self._version, base_version=base if delta else NO_VERSION)
+        await sending
+        if not paused:
+            pause_began = time.perf_counter()
+            await self._engine.pause()
+        await self._engine.commit(self._version)
+        await self._engine.resume()
+        measured.served.append(time.perf_counter() - began)
+        measured.pause.append(time.perf_counter() - pause_began)
+        measured.sent = sum(spec.nbytes for spec in manifest.tensors)
+        if beside:  # it is the base of the delta that comes next
+            self._changes = ChangeLog(self._snapshot)
+            self._changes.close(self._version)
+
+    def _train(self) -> None:
+        """Change one bit of a share of the elements of each weight."""
+        for weight in self._weights.values():
+            elements = bits(weight)
+            changed = np.random.default_rng(self._version).random(elements.size) < self._share
+            elements[changed] ^= 1
+
+    def _send(self, manifest: Manifest, tensors: Mapping[str, torch.Tensor]) -> None:
+        send(self._group, manifest, tensors, version=self._version, device=CPU, buffers=self._buffers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The version that arrived last, in the host memory of an engine's process: a delta changes this copy.
+
+The engine's own parameters have another layout (fused, sharded, packed for a kernel), so they are loaded from
+the copy, by the model's own loaders.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from slipstream.records import NO_VERSION
+from slipstream.weights.delta import Change, DamagedDelta, digest
+from slipstream.weights.group import TransferError, WeightGroup
+from slipstream.weights.last_deadline import no_progress
+from slipstream.weights.manifest import Manifest
+from slipstream.weights.transfer import Buffers, receive
+
+
+class BaseCopy:
+    """Invariant: `tensors` are exactly the learner's of `version`, or there are none."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.version = NO_VERSION
+        self._digests: dict[str, int] = {}
+        self._memory = Buffers(torch.device("cpu"), count=None)
+
+    def forget(self) -> None:
+        """Give up the copy and its memory."""
+        self._begin_anew()
+        self._memory.forget()
+
+    def _begin_anew(self) -> None:
+        """Give up the copy, and keep its memory for the next full version."""
+        self.tensors, self._digests, self.version = {}, {}, NO_VERSION
+
+    def receive(
+        self,
+        group: WeightGroup,
+        manifest: Manifest,
+        *,
+        version: int,
+        base: int,
+        device: torch.device,
+        key: bytes = b"",
+        progress: Callable[[], None] = no_progress,
+    ) -> None:
+        """Receive a full version, or with a `base` a delta, and bring the copy to it.
+
+        device: on which buckets arrive. key: for encryption. Errors: TransferError. The copy is lost by an
+        error in a full version, whose bytes take its place, and by a delta that does not lead to the
+        learner's bytes.
+        """
+        full = base == NO_VERSION
+        if full:
+            self._begin_anew()
+        else:
+            self._check(version, base)
+        in_place = full and not key and device.type == "cpu"  # else a bucket becomes another tensor
+        arriving = receive(
+            group,
+            manifest,
+            version=version,
+            device=device,
+            key=key,
+            buffers=self._memory if in_place else None,
+            progress=progress,
+        )
+        tensors = {name: tensor.to("cpu") for bucket in arriving for name, tensor in bucket}
+        if full:
+            self.tensors, self.version = tensors, version
+        else:
+            self._change(version, tensors)
+
+    def _check(self, version: int, base: int) -> None:
+        """Refuse a delta that begins after the copy's version, or ends before it. Errors: TransferError."""
+        if not base <= self.version <= version or self.version == NO_VERSION:
+            kept = "no version" if self.version == NO_VERSION else f"version {self.version}"
+            raise TransferError(f"a delta from version {base} to {version} does not fit: {kept} is kept here")
+
+    def _change(self, version: int, changes: Mapping[str, torch.Tensor]) -> None:
+        """Bring the copy to a version, and compare every tensor with the learner's digest.
+
+        changes: [bytes] uint8 by name, one for each tensor. Errors: TransferError; there is no copy then.
+        """
+        self.version, complete = NO_VERSION, False
+        try:
+            if changes.keys() != self.tensors.keys():
+                different = sorted(changes.keys() ^ self.tensors.keys())
+                raise DamagedDelta(f"it has other tensors: {', '.join(different[:5])}")
+            for name, packed in changes.items():
+                self._apply(name, packed)
+            self.version, complete = version, True
+        except DamagedDelta as error:
+            raise TransferError(f"the delta of version {version} does not fit: {error}") from error
+        finally:
+            if not complete:
+                self.forget()
+
+    def _apply(self, name: str, packed: torch.Tensor) -> None:
+        """Errors: DamagedDelta if the tensor is not the learner's afterwards."""
+        tensor = self.tensors[name]
+        change = Change.read(packed.numpy(), tensor)
+        if change.changes:
+            change.apply(tensor)
+            self._digests.pop(name, None)
+        if name not in self._digests:
+            self._digests[name] = digest(tensor)
+        if self._digests[name] != change.digest:
+            raise DamagedDelta(f"{name} has another digest than the learner's")

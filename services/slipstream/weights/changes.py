@@ -1,0 +1,141 @@
+"""Where the published weights changed from version to version, on the learner's side.
+
+The log keeps positions and no values: what a rollout lacks are the present values at all positions that
+changed since its version. So one delta serves rollouts of several versions, down to the oldest of them, and a
+rollout that missed some versions needs no full load.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from slipstream.config.sections.services import LARGEST_DELTA
+from slipstream.weights import delta
+from slipstream.weights.manifest import Manifest, plan
+
+LOG_SHARE = 0.25
+"""Most bytes of the log, as a share of those of the weights; older versions are forgotten."""
+
+MOST_VERSIONS = 32
+
+
+@dataclass(slots=True)
+class VersionChanges:
+    """The changes between a version and the one before it.
+
+    A tensor with None changed in more than a fifth of its elements (DENSE_SHARE).
+    """
+
+    version: int = -1
+    gaps: dict[str, delta.Gaps | None] = field(default_factory=dict)
+    elements: int = 0
+    """Elements that changed; all of a tensor count if more than a fifth of them did."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return sum(gaps.nbytes for gaps in self.gaps.values() if gaps is not None)
+
+
+class ChangeLog:
+    """The changes of the last versions. `weights`: by name, in host memory, changed only by `update`."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self._weights = weights
+        self._pending = VersionChanges()
+        self._versions: deque[VersionChanges] = deque()
+        self._oldest: int | None = None
+        """The oldest version whose later changes are all in the log."""
+        self._digests: dict[str, int] = {}
+
+    def update(self, name: str, new: torch.Tensor) -> None:
+        """Give a weight its next value, contiguous, of its dtype and in host memory; note what changed."""
+        weight = self._weights[name]
+        positions = delta.changed_positions(weight, new)
+        if positions is None:
+            weight.copy_(new)
+        else:
+            delta.bits(weight)[positions] = delta.bits(new)[positions]
+        count = weight.numel() if positions is None else positions.size
+        if count:
+            self._digests.pop(name, None)
+        self._pending.gaps[name] = None if positions is None else delta.pack(positions)
+        self._pending.elements += count
+
+    def close(self, version: int) -> float | None:
+        """Attribute the updates since the last call to a version; return the share of elements that changed.
+
+        None for the first version, and if nothing was updated since the last call.
+        """
+        pending, self._pending = self._pending, VersionChanges()
+        if self._oldest is None:
+            self._oldest = version
+            return None
+        if not pending.gaps:
+            return None
+        pending.version = version
+        self._versions.append(pending)
+        most = LOG_SHARE * sum(weight.nbytes for weight in self._weights.values())
+        while len(self._versions) > MOST_VERSIONS or sum(each.nbytes for each in self._versions) > most:
+            self._oldest = self._versions.popleft().version
+        return pending.elements / max(1, sum(weight.numel() for weight in self._weights.values()))
+
+    def since(self, base: int, full: Manifest, *, bucket_bytes: int) -> "Delta | None":
+        """Return the update of rollouts that have version `base` or a later one.
+
+        `full`: the layout of a full version. None if the log does not reach back to `base`, or if a full
+        version would be hardly larger.
+        """
+        if self._oldest is None or base < self._oldest:
+            return None
+        missed = [each for each in self._versions if each.version > base]
+        gaps = {spec.name: self._smallest(spec.name, missed) for spec in full.tensors}
+        sizes = {name: delta.change_bytes(self._weights[name], packed) for name, packed in gaps.items()}
+        if sum(sizes.values()) > LARGEST_DELTA * full.nbytes:
+            return None
+        manifest = plan(
+            [(name, (size,)) for name, size in sizes.items()],
+            dtype=torch.uint8,
+            bucket_bytes=bucket_bytes,
+            model_fingerprint=full.model_fingerprint,
+        )
+        return Delta(self, base, manifest, gaps)
+
+    def _smallest(self, name: str, missed: Sequence[VersionChanges]) -> delta.Gaps | None:
+        """Return where a weight changed in these versions; None if the whole weight takes fewer bytes."""
+        weight, gaps = self._weights[name], delta.union(each.gaps[name] for each in missed)
+        fewer = delta.change_bytes(weight, gaps) < delta.change_bytes(weight, None)
+        return gaps if fewer or not weight.numel() else None
+
+    def change(self, name: str, gaps: delta.Gaps | None) -> torch.Tensor:
+        """Return the change of a weight as it travels, with the digest of the present weight."""
+        weight = self._weights[name]
+        if name not in self._digests:
+            self._digests[name] = delta.digest(weight)
+        return delta.change_of(weight, gaps, self._digests[name])
+
+
+class Delta(Mapping[str, torch.Tensor]):
+    """The changes since version `base` by name, each packed when it is read; `manifest` is their layout."""
+
+    def __init__(
+        self, log: ChangeLog, base: int, manifest: Manifest, gaps: Mapping[str, delta.Gaps | None]
+    ) -> None:
+        self._log = log
+        self.base = base
+        self.manifest = manifest
+        self._gaps = gaps
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """Pack the change of a weight, [bytes] uint8."""
+        return self._log.change(name, self._gaps[name])
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._gaps)
+
+    def __len__(self) -> int:
+        """Return the number of weights."""
+        return len(self._gaps)

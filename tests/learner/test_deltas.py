@@ -1,0 +1,162 @@
+"""Rollouts that keep the last version get the changed elements only, over real gRPC and real gloo groups."""
+
+import asyncio
+
+import pytest
+from learner.worker import Learner, Worker, play, until
+from slipstream.learner.broadcast.publisher import catch_up
+from slipstream.learner.policy.model import Policy
+from slipstream.weights.base_copy import BaseCopy
+from slipstream.weights.delta import bits
+
+SHARE = 0.02
+FULL = -1
+
+
+def keeping(name: str, **options: object) -> Worker:
+    return Worker(name, base=BaseCopy(), **options)  # type: ignore[arg-type]
+
+
+def value(learner: Learner, name: str, **labels: str) -> float:
+    return learner.metrics.registry.get_sample_value(f"slipstream_{name}", labels) or 0.0
+
+
+def test_after_the_first_version_only_changed_elements_are_sent(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        a, b = keeping("a"), keeping("b")
+        await learner.join(a, b)
+        await learner.train(1, SHARE)
+        full = value(learner, "publish_bytes_total")
+        for version in (2, 3, 4):
+            published = await learner.train(version, SHARE)
+            assert learner.has(a)
+            assert learner.has(b)
+            assert published.changed == pytest.approx(SHARE, rel=0.2)
+            assert 0 < published.sent_bytes < 0.1 * full
+        assert a.bases == b.bases == [FULL, 1, 2, 3]
+        assert a.epochs == [learner.fleet.epoch]
+        assert value(learner, "updates_sent_total", kind="full") == 1
+        assert value(learner, "updates_sent_total", kind="delta") == 3
+        assert value(learner, "publish_bytes_total") - full < 0.15 * full
+
+    play(policy, scene)
+
+
+def test_the_full_version_is_sent_if_one_rollout_keeps_nothing(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        a, b = keeping("a"), Worker("b")
+        await learner.join(a, b)
+        for version in (1, 2):
+            await learner.train(version, SHARE)
+            assert learner.has(a)
+            assert learner.has(b)
+        assert a.bases == b.bases == [FULL, FULL]
+
+    play(policy, scene)
+
+
+def test_a_step_that_changes_most_elements_is_sent_in_full(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        worker = keeping("a")
+        await learner.join(worker)
+        for version, share in ((1, 1.0), (2, SHARE), (3, 0.9), (4, SHARE)):
+            await learner.train(version, share)
+            assert learner.has(worker)
+        assert worker.bases == [FULL, 1, FULL, 3]
+
+    play(policy, scene)
+
+
+def test_a_joiner_gets_the_full_version_alone_and_then_deltas_like_the_others(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        early, late = keeping("early"), keeping("late")
+        await learner.join(early)
+        await learner.train(1, SHARE)
+        catching_up = asyncio.create_task(catch_up(learner.publisher, learner.fleet, learner.weights))
+        await learner.join(late)
+        await late.events.wait_for("serving 1")
+        await until(lambda: not learner.weights.locked())
+        await learner.train(2, SHARE)
+        assert early.bases == late.bases == [FULL, 1]
+        assert learner.has(early)
+        assert learner.has(late)
+        catching_up.cancel()
+
+    play(policy, scene)
+
+
+def test_a_rollout_that_was_away_for_some_versions_gets_what_changed_since(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        away, steady = keeping("away"), keeping("steady")
+        (stay, _) = await learner.join(away, steady)
+        await learner.train(1, SHARE)
+        stay.cancel()
+        await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+        for version in (2, 3):
+            await learner.train(version, SHARE)
+        await learner.join(away)
+        await learner.train(4, SHARE)
+        assert away.bases == [FULL, 1]
+        assert steady.bases == [FULL, 1, 2, 1], "one delta serves both"
+        assert learner.has(away)
+        assert learner.has(steady)
+
+    play(policy, scene)
+
+
+def test_a_rollout_that_dies_in_the_middle_does_not_cost_the_others_their_base(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        survivor, mortal = keeping("survivor"), keeping("mortal")
+        await learner.join(survivor, mortal)
+        await learner.train(1, SHARE)
+        mortal.faults.append("die_at_begin")
+        await learner.train(2, SHARE)
+        assert survivor.bases[0] == FULL
+        assert FULL not in survivor.bases[1:]
+        assert learner.has(survivor)
+
+    play(policy, scene)
+
+
+def test_a_rollout_with_other_bytes_refuses_the_delta_and_gets_the_full_version(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        wrong, right = keeping("wrong"), keeping("right")
+        await learner.join(wrong, right)
+        await learner.train(1, SHARE)
+        assert wrong.base is not None
+        bits(next(iter(wrong.base.tensors.values())))[0] ^= 1
+        await learner.train(2, SHARE)
+        assert wrong.bases == [FULL, 1, FULL]
+        assert learner.has(wrong)
+        assert learner.has(right)
+
+    play(policy, scene)
+
+
+def test_the_base_of_an_earlier_learner_is_not_believed(policy: Policy) -> None:
+    worker = keeping("a")
+
+    async def scene(learner: Learner) -> None:
+        await learner.join(worker)
+        for version in (1, 2):
+            await learner.train(version, SHARE)
+            assert learner.has(worker)
+
+    play(policy, scene)
+    play(policy, scene)
+    assert worker.bases == [FULL, 1, FULL, 1]
+
+
+def test_encrypted_updates_have_a_key_of_their_own_each(policy: Policy) -> None:
+    worker = keeping("a")
+
+    async def scene(learner: Learner) -> None:
+        await learner.join(worker)
+        for version in (1, 2, 3):
+            await learner.train(version, SHARE)
+            assert learner.has(worker)
+
+    play(policy, scene, encrypt=True)
+    assert worker.bases == [FULL, 1, 2]
+    assert len({len(key) for key in worker.keys}) == 1
+    assert len(set(worker.keys)) == 3

@@ -1,0 +1,77 @@
+"""A failure in one process of an engine is a value, or the end of the engine: replies are never mixed up."""
+
+from typing import Any
+
+import pytest
+from rollout.fakes import scenario
+from slipstream.rollout.engine import EngineDied
+from slipstream.rollout.vllm_engine import VllmEngine
+from slipstream.rollout.worker_extension import WorkerExtension, outcome
+from slipstream.weights.group import TransferError
+
+pytest.importorskip("vllm")
+
+
+class Processes:
+    """vLLM's engine over two processes, each with its own outcome of every method."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+        self.calls: list[str] = []
+
+    async def collective_rpc(self, method: str, args: tuple[Any, ...] = ()) -> list[Any]:
+        self.calls.append(method)
+        return self.outcomes
+
+    async def finish_weight_update(self, version: str) -> None:
+        raise RuntimeError("worker 1 failed")
+
+
+def test_a_method_returns_its_failure() -> None:
+    def fail() -> bool:
+        raise TransferError("the connection was cut")
+
+    assert outcome(fail) == (None, "the connection was cut")
+    assert outcome(lambda: 3) == (3, "")
+
+
+def test_every_method_of_a_process_returns_its_failure() -> None:
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            def fail(*_: Any) -> None:
+                raise TransferError(name)
+
+            return fail
+
+    worker = WorkerExtension()
+    worker.weight_transfer_engine = Failing()
+    assert worker.weight_group_formed() == (None, "formed")
+    assert worker.stage_weights({}) == (None, "stage")
+    assert worker.weights_staged() == (None, "staged")
+    assert worker.weights_base_version() == (None, "base_version")
+
+
+@scenario
+async def test_the_failure_of_one_process_fails_the_update() -> None:
+    engine = VllmEngine(
+        Processes((7, ""), (None, "bucket 0 arrived damaged")), recompute_kv=False, processes=2
+    )
+    with pytest.raises(TransferError, match="bucket 0 arrived damaged"):
+        await engine.base_version()
+
+
+@pytest.mark.parametrize(("versions", "base"), [((7, 7), 7), ((7, 8), -1), ((7, -1), -1)])
+@scenario
+async def test_the_base_is_the_version_that_all_processes_keep(versions: tuple[int, int], base: int) -> None:
+    engine = VllmEngine(Processes(*((each, "") for each in versions)), recompute_kv=False, processes=2)
+    assert await engine.base_version() == base
+
+
+@scenario
+async def test_an_engine_of_several_processes_ends_when_a_load_fails_in_one() -> None:
+    engine = VllmEngine(Processes(), recompute_kv=False, processes=2)
+    with pytest.raises(EngineDied, match=r"one of the 2 processes: .*worker 1 failed"):
+        await engine.commit(3)
+    alone = VllmEngine(Processes(), recompute_kv=False)
+    with pytest.raises(TransferError, match="worker 1 failed"):
+        await alone.commit(3)

@@ -1,0 +1,114 @@
+"""After any sequence of updates a real vLLM engine computes with exactly the learner's weights."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from rollout.learner_end import Tensors
+from rollout.live_engine import PROMPT, Live, manifest_of, start_live, tensors_of, with_engine
+from slipstream.records import NO_VERSION
+from slipstream.weights.group import TransferError
+
+pytestmark = pytest.mark.vllm
+MOVES = [
+    *("send", "send", "miss", "send", "damage", "send", "dense", "send", "send", "full", "send", "send"),
+    *("miss", "dense", "miss", "send", "damage", "miss", "send", "send", "damage", "full", "miss", "send"),
+]
+"""What happens to each version; "miss": the engine does not get it."""
+LORA = "learner.lora={{rank: 4, alpha: 8, serve: {}}}"
+MODELS = {
+    "dense": {},
+    "experts": {"experts": 8},
+    "merged adapter": {"overrides": LORA.format("merged")},
+    "adapter": {"overrides": LORA.format("adapter")},
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[name if name == "dense" else pytest.param(name, marks=pytest.mark.long) for name in MODELS],
+)
+def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    environment = dict(os.environ)
+    options = MODELS[request.param]
+    overrides = [options["overrides"]] if "overrides" in options else []
+    started = start_live(tmp_path_factory.mktemp("model"), *overrides, experts=options.get("experts", 0))
+    yield started
+    started.play(started.engine.close())
+    started.learner.close()
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+async def computed(live: Live) -> list[float]:
+    """Return the engine's logprobs of the tokens of a fixed prompt, from the second on."""
+    logprobs, version = await live.engine.logprobs(PROMPT)
+    assert version == live.version
+    return logprobs
+
+
+def trained(tensors: Tensors, share: float, *, seed: int) -> dict[str, torch.Tensor]:
+    """Return the tensors after a step that changes this share of their elements."""
+    generator = torch.Generator().manual_seed(seed)
+    new = {}
+    for name, tensor in tensors.items():
+        chosen = torch.rand(tensor.shape, generator=generator) < share
+        step = 0.05 * torch.randn(tensor.shape, generator=generator)
+        new[name] = torch.where(chosen, tensor + step, tensor)
+    return new
+
+
+@with_engine
+async def test_updates_in_any_order_lead_to_the_weights_of_a_full_one(live: Live) -> None:
+    tensors = trained(tensors_of(live.policy), 1.0, seed=7)
+    manifest = manifest_of(tensors)
+    served: list[tuple[dict[str, torch.Tensor], list[float]]] = []
+    kinds: list[str] = []
+    live.version += 1
+    live.learner.train(tensors, version=live.version)
+    for update, move in enumerate(MOVES):
+        tensors = trained(tensors, 1.0 if move == "dense" else 0.02, seed=update)
+        live.version += 1
+        live.learner.train(tensors, version=live.version)
+        if move == "miss":
+            continue
+        if move == "damage":
+            before = await live.engine.base_version()
+            with pytest.raises(TransferError, match="arrived damaged"):
+                await live.learner.change(live.engine, manifest, version=live.version, damaged=True)
+            assert await live.engine.base_version() == before
+            continue
+        if move == "full":
+            await live.learner.update_in_a_pause(live.engine, manifest, tensors, version=live.version)
+            assert await live.engine.base_version() == NO_VERSION
+            kinds.append("in a pause")
+        else:
+            kinds.append(await live.learner.change(live.engine, manifest, version=live.version))
+            assert await live.engine.base_version() == live.version
+        served.append((tensors, await computed(live)))
+    assert kinds.count("delta") > 6, kinds
+    for tensors, logprobs in served:
+        live.version += 1
+        await live.learner.update_in_a_pause(live.engine, manifest, tensors, version=live.version)
+        assert await computed(live) == logprobs
+
+
+@with_engine
+async def test_a_delta_arrives_while_requests_get_tokens(live: Live) -> None:
+    tensors = tensors_of(live.policy)
+    manifest = manifest_of(tensors)
+    live.version += 1
+    live.learner.train(tensors, version=live.version)
+    await live.learner.change(live.engine, manifest, version=live.version)
+    first = live.version
+    sampling = asyncio.create_task(live.sample(max_tokens=120))
+    await asyncio.sleep(0.05)
+    tensors = trained(tensors, 0.02, seed=1)
+    live.version += 1
+    live.learner.train(tensors, version=live.version)
+    assert await live.learner.change(live.engine, manifest, version=live.version) == "delta"
+    turn = await sampling
+    assert turn.token_ids
+    assert {span.version for span in turn.spans} <= {first, live.version}

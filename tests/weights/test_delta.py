@@ -1,0 +1,237 @@
+"""A delta leads to exactly the learner's bits, or raises an error."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slipstream.config.sections.services import LARGEST_DELTA
+from slipstream.weights.changes import LOG_SHARE, ChangeLog
+from slipstream.weights.delta import (
+    DENSE_SHARE,
+    HEADER_BYTES,
+    Change,
+    DamagedDelta,
+    Gaps,
+    Kind,
+    bits,
+    change_bytes,
+    change_of,
+    changed_positions,
+    digest,
+    pack,
+    union,
+    unpack,
+)
+from slipstream.weights.manifest import Manifest, plan
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.uint8, torch.float8_e4m3fn]
+
+
+def changed(tensor: torch.Tensor, positions: list[int]) -> torch.Tensor:
+    """Return a copy with other bits at these positions."""
+    copy = tensor.clone()
+    bits(copy)[positions] ^= 1
+    return copy
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sets(st.integers(0, 5000)))
+def test_positions_are_unpacked_as_they_were_packed(positions: set[int]) -> None:
+    ascending = np.array(sorted(positions), np.int64)
+    packed = pack(ascending)
+    assert packed.count == len(positions)
+    assert unpack(packed).tolist() == ascending.tolist()
+
+
+@pytest.mark.parametrize("gap", [0, 1, 253, 254, 255, 256, 509, 510, 511, 100_000])
+def test_a_gap_of_any_length_is_packed(gap: int) -> None:
+    positions = np.array([gap, 2 * gap + 1, 3 * gap + 2], np.int64)
+    packed = pack(positions)
+    assert unpack(packed).tolist() == positions.tolist()
+    assert packed.nbytes == 3 * (1 + gap // 255)
+
+
+@pytest.mark.parametrize(
+    "damaged", [Gaps(np.array([1, 255], np.uint8), 1), Gaps(np.array([1, 2], np.uint8), 3)]
+)
+def test_positions_of_another_number_are_refused(damaged: Gaps) -> None:
+    with pytest.raises(DamagedDelta, match="positions instead of"):
+        unpack(damaged)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sets(st.integers(0, 2000)), max_size=4))
+def test_a_union_has_each_position_once(several: list[set[int]]) -> None:
+    packed = union(pack(np.array(sorted(each), np.int64)) for each in several)
+    assert packed is not None
+    assert unpack(packed).tolist() == sorted(set().union(*several))
+
+
+def test_a_union_with_a_tensor_that_changed_everywhere_is_everything() -> None:
+    assert union([pack(np.array([3], np.int64)), None]) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@settings(max_examples=30, deadline=None)
+@given(positions=st.sets(st.integers(0, 999), max_size=150))
+def test_a_change_leads_from_the_old_bits_to_the_new_ones(dtype: torch.dtype, positions: set[int]) -> None:
+    old = (torch.arange(1000) % 100).to(dtype).reshape(10, 100)
+    new = changed(old, sorted(positions))
+    differing = changed_positions(old, new)
+    if len(positions) <= DENSE_SHARE / 2 * 1000:
+        assert differing is not None
+    if differing is None:
+        return
+    assert differing.tolist() == sorted(positions)
+    gaps = pack(differing)
+    change = change_of(new, gaps, digest(new))
+    assert change.nbytes == change_bytes(new, gaps)
+    arrived = Change.read(change.numpy(), old)
+    target = old.clone()
+    arrived.apply(target)
+    assert np.array_equal(bits(target), bits(new))
+    assert arrived.digest == digest(target)
+
+
+def test_bits_are_compared_so_nans_and_negative_zeros_count() -> None:
+    old = torch.zeros(1000, dtype=torch.bfloat16)
+    new = old.clone()
+    old[3] = new[3] = float("nan")
+    new[7] = -0.0
+    new[9] = float("inf")
+    positions = changed_positions(old, new)
+    assert positions is not None
+    assert positions.tolist() == [7, 9]
+
+
+def test_a_tensor_that_changed_everywhere_travels_as_a_whole() -> None:
+    old = torch.zeros(10_000)
+    assert changed_positions(old, old + 1) is None
+    late = old.clone()
+    late[6000:8500] = 1  # a first look at some elements does not tell
+    assert changed_positions(old, late) is None
+    change = change_of(late, None, digest(late))
+    arrived = Change.read(change.numpy(), old)
+    assert arrived.kind == Kind.FULL
+    arrived.apply(old)
+    assert torch.equal(old, late)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 4), (1,)])
+def test_tensors_of_any_shape_change(shape: tuple[int, ...]) -> None:
+    old = torch.zeros(shape, dtype=torch.bfloat16)
+    for new in (old.clone(), old + 1):
+        positions = changed_positions(old, new)
+        change = change_of(new, None if positions is None else pack(positions), digest(new))
+        target = old.clone()
+        Change.read(change.numpy(), target).apply(target)
+        assert torch.equal(target, new)
+
+
+def test_a_change_that_is_not_what_it_claims_is_refused() -> None:
+    tensor = torch.zeros(100, dtype=torch.bfloat16)
+    change = change_of(changed(tensor, [5, 50]), pack(np.array([5, 50])), 0).numpy()
+    with pytest.raises(DamagedDelta, match="3 bytes are no change"):
+        Change.read(change[:3], tensor)
+    with pytest.raises(DamagedDelta, match="kind 1, 2 values and 2 bytes in 37 bytes"):
+        Change.read(change[:-1], tensor)
+    for word, value in ((0, 9), (1, -1), (1, 101), (2, 7)):
+        wrong = change.copy()
+        wrong[:HEADER_BYTES].view(np.int64)[word] = value
+        with pytest.raises(DamagedDelta):
+            Change.read(wrong, tensor)
+    with pytest.raises(DamagedDelta, match="element 50 of 20"):
+        Change.read(change, tensor[:20].clone()).apply(tensor[:20].clone())
+    part = change_of(tensor, None, 0).numpy()
+    with pytest.raises(DamagedDelta, match="100 values of 200"):
+        Change.read(part, torch.zeros(200, dtype=torch.bfloat16))
+
+
+SIZES = {"a": 4000, "b": 3000, "c": 100}
+
+
+def log_of(weights: dict[str, torch.Tensor]) -> tuple[ChangeLog, Manifest]:
+    shapes = [(name, tuple(tensor.shape)) for name, tensor in weights.items()]
+    full = plan(shapes, dtype=torch.bfloat16, bucket_bytes=4096, model_fingerprint="f")
+    return ChangeLog(weights), full
+
+
+def zeros() -> dict[str, torch.Tensor]:
+    return {name: torch.zeros(size, dtype=torch.bfloat16) for name, size in SIZES.items()}
+
+
+def step(log: ChangeLog, weights: dict[str, torch.Tensor], **positions: list[int]) -> None:
+    for name, tensor in weights.items():
+        log.update(name, changed(tensor, positions.get(name, [])))
+
+
+def test_the_log_reaches_back_to_the_first_version_that_was_published() -> None:
+    weights = zeros()
+    log, full = log_of(weights)
+    assert log.since(0, full, bucket_bytes=4096) is None, "nothing was published"
+    assert log.close(5) is None
+    assert log.since(4, full, bucket_bytes=4096) is None
+    step(log, weights, a=[1, 2], b=[7])
+    assert log.close(6) == pytest.approx(3 / 7100)
+    step(log, weights, a=[2, 3])
+    assert log.close(7) == pytest.approx(2 / 7100)
+    assert log.close(7) is None, "published again, without a change"
+    for base, positions in ((5, [1, 2, 3]), (6, [2, 3]), (7, [])):
+        delta = log.since(base, full, bucket_bytes=4096)
+        assert delta is not None
+        assert delta.base == base
+        arrived = Change.read(delta["a"].numpy(), weights["a"])
+        assert unpack(arrived.gaps).tolist() == positions
+        assert arrived.digest == digest(weights["a"])
+        assert {spec.name: spec.nbytes for spec in delta.manifest.tensors} == {
+            name: change.nbytes for name, change in delta.items()
+        }
+
+
+def test_the_same_bytes_twice_are_a_share_of_zero() -> None:
+    weights = zeros()
+    log, _ = log_of(weights)
+    log.close(0)
+    step(log, weights)
+    assert log.close(1) == 0.0
+
+
+def test_a_full_version_is_sent_if_most_of_it_changed() -> None:
+    weights = zeros()
+    log, full = log_of(weights)
+    log.close(0)
+    log.update("a", weights["a"] + 1)
+    log.update("b", weights["b"])
+    log.update("c", weights["c"])
+    assert SIZES["a"] / sum(SIZES.values()) > LARGEST_DELTA
+    assert log.close(1) == pytest.approx(4000 / 7100)
+    assert log.since(0, full, bucket_bytes=4096) is None
+    assert log.since(1, full, bucket_bytes=4096) is not None
+
+
+def test_a_small_tensor_that_changed_everywhere_is_a_part_of_a_delta() -> None:
+    weights = zeros()
+    log, full = log_of(weights)
+    log.close(0)
+    for name, tensor in weights.items():
+        log.update(name, tensor + 1 if name == "c" else changed(tensor, [9]))
+    log.close(1)
+    delta = log.since(0, full, bucket_bytes=4096)
+    assert delta is not None
+    kinds = {name: Change.read(change.numpy(), weights[name]).kind for name, change in delta.items()}
+    assert kinds == {"a": Kind.SPARSE, "b": Kind.SPARSE, "c": Kind.FULL}
+
+
+def test_the_log_has_a_bound_and_forgets_old_versions_first() -> None:
+    weights = zeros()
+    log, full = log_of(weights)
+    log.close(0)
+    for version in range(1, 40):
+        step(log, weights, a=list(range(0, 4000, 16)))
+        log.close(version)
+    kept = [base for base in range(40) if log.since(base, full, bucket_bytes=4096) is not None]
+    assert kept == list(range(kept[0], 40))
+    per_version = 250
+    most = LOG_SHARE * sum(tensor.nbytes for tensor in weights.values())
+    assert len(kept) == pytest.approx(most / per_version + 1, abs=1)
