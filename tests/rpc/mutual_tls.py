@@ -113,16 +113,28 @@ async def calling(address: str, config: RpcConfig, *, log: Log | None = None) ->
 
 
 async def call(channel: Any, method: str = GET_POLICY) -> bytes:
-    """Call any method of Slipstream, and return the first response."""
+    """Call any method of Slipstream, and return the first response.
+
+    If a server refuses a call while its request is being written, grpc.aio reports an internal error in place
+    of the refusal. Such a call is made again.
+    """
     kind = STREAMS.get(method, "unary_unary")
-    started = getattr(channel, kind)(method, None, None)
     if kind == "unary_unary":
-        return bytes(await started(b"", timeout=5))
-    running = started(iter([b""]) if kind == "stream_stream" else b"", timeout=5)
-    answer = await running.read()
-    if answer is grpc.aio.EOF:
-        raise AssertionError(f"{method} ended without an answer")
-    return bytes(answer)
+        return bytes(await getattr(channel, kind)(method, None, None)(b"", timeout=5))
+    for _ in range(20):
+        running = getattr(channel, kind)(method, None, None)(
+            iter([b""]) if kind == "stream_stream" else b"", timeout=5
+        )
+        try:
+            answer = await running.read()
+        except grpc.aio.AioRpcError as error:
+            if error.details() != "Internal error from Core":
+                raise
+            continue
+        if answer is grpc.aio.EOF:
+            raise AssertionError(f"{method} ended without an answer")
+        return bytes(answer)
+    raise AssertionError(f"{method}: 20 internal errors of grpc.aio")
 
 
 def plain_channel(address: str) -> Any:
