@@ -175,6 +175,7 @@ class Ends:
                 self._changes.update(name, weight)
             else:
                 self._snapshot[name].copy_(weight)
+        self._changes.settle()
         measured.copy.append(time.perf_counter() - began)
         manifest, tensors = self._manifest, self._snapshot
         if delta:

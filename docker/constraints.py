@@ -35,7 +35,7 @@ class Image:
 IMAGES = {
     "services": Image(extras=("actor", "datasets", "openenv", "mcp", "parquet", "verifier")),
     "learner": Image(extras=("learner", "datasets", "otel"), base=("torch",)),
-    "rollout": Image(base=("torch", "vllm")),
+    "rollout": Image(extras=("rollout",), base=("torch", "vllm")),
     "verifier": Image(extras=("verifier", "reward-model"), base=("torch",)),
     "cpu": Image(
         extras=(

@@ -26,7 +26,7 @@ COPY --from=wheel /wheels /wheels
 RUN python3 -m venv --without-pip --system-site-packages /opt/slipstream \
     && set -- /wheels/*.whl \
     && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
-        --constraint /constraints.txt "$1" \
+        --constraint /constraints.txt "$1[rollout]" \
     && /opt/slipstream/bin/python -c "import sys, torch, vllm, slipstream.rollout.__main__; \
         sys.exit(sys.prefix in torch.__file__ + vllm.__file__ and 'torch or vLLM is not that of the base')" \
     && /opt/slipstream/bin/python /check_nccl.py /nccl.txt

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slipstream.config.sections.services import LARGEST_DELTA
+from slipstream.weights import delta
 from slipstream.weights.changes import LOG_SHARE, ChangeLog
 from slipstream.weights.delta import (
     DENSE_SHARE,
@@ -17,9 +18,9 @@ from slipstream.weights.delta import (
     bits,
     change_bytes,
     change_of,
-    changed_positions,
     digest,
     pack,
+    take_over,
     union,
     unpack,
 )
@@ -78,13 +79,15 @@ def test_a_union_with_a_tensor_that_changed_everywhere_is_everything() -> None:
 def test_a_change_leads_from_the_old_bits_to_the_new_ones(dtype: torch.dtype, positions: set[int]) -> None:
     old = (torch.arange(1000) % 100).to(dtype).reshape(10, 100)
     new = changed(old, sorted(positions))
-    differing = changed_positions(old, new)
+    base = old.clone()
+    gaps = take_over(base, new)()
+    assert np.array_equal(bits(base), bits(new))
     if len(positions) <= DENSE_SHARE / 2 * 1000:
-        assert differing is not None
-    if differing is None:
+        assert gaps is not None
+    if gaps is None:
         return
-    assert differing.tolist() == sorted(positions)
-    gaps = pack(differing)
+    assert unpack(gaps).tolist() == sorted(positions)
+    assert gaps.packed.tolist() == pack(unpack(gaps)).packed.tolist()
     change = change_of(new, gaps, digest(new))
     assert change.nbytes == change_bytes(new, gaps)
     arrived = Change.read(change.numpy(), old)
@@ -94,23 +97,41 @@ def test_a_change_leads_from_the_old_bits_to_the_new_ones(dtype: torch.dtype, po
     assert arrived.digest == digest(target)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    positions=st.sets(st.integers(0, 4999), max_size=60), chunk=st.sampled_from([1, 7, 254, 255, 256, 1000])
+)
+def test_a_tensor_that_several_threads_compare_has_the_same_positions(
+    positions: set[int], chunk: int
+) -> None:
+    old = torch.zeros(5000, dtype=torch.bfloat16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta, "CHUNK_ELEMENTS", chunk)
+        gaps = take_over(old, changed(old, sorted(positions)))()
+    assert gaps is not None
+    assert unpack(gaps).tolist() == sorted(positions)
+    assert gaps.packed.tolist() == pack(np.array(sorted(positions), np.int64)).packed.tolist()
+
+
 def test_bits_are_compared_so_nans_and_negative_zeros_count() -> None:
     old = torch.zeros(1000, dtype=torch.bfloat16)
     new = old.clone()
     old[3] = new[3] = float("nan")
     new[7] = -0.0
     new[9] = float("inf")
-    positions = changed_positions(old, new)
-    assert positions is not None
-    assert positions.tolist() == [7, 9]
+    gaps = take_over(old, new)()
+    assert gaps is not None
+    assert unpack(gaps).tolist() == [7, 9]
 
 
 def test_a_tensor_that_changed_everywhere_travels_as_a_whole() -> None:
     old = torch.zeros(10_000)
-    assert changed_positions(old, old + 1) is None
+    assert take_over(old.clone(), old + 1)() is None
     late = old.clone()
     late[6000:8500] = 1  # a first look at some elements does not tell
-    assert changed_positions(old, late) is None
+    base = old.clone()
+    assert take_over(base, late)() is None
+    assert torch.equal(base, late)
     change = change_of(late, None, digest(late))
     arrived = Change.read(change.numpy(), old)
     assert arrived.kind == Kind.FULL
@@ -122,8 +143,7 @@ def test_a_tensor_that_changed_everywhere_travels_as_a_whole() -> None:
 def test_tensors_of_any_shape_change(shape: tuple[int, ...]) -> None:
     old = torch.zeros(shape, dtype=torch.bfloat16)
     for new in (old.clone(), old + 1):
-        positions = changed_positions(old, new)
-        change = change_of(new, None if positions is None else pack(positions), digest(new))
+        change = change_of(new, take_over(old.clone(), new)(), digest(new))
         target = old.clone()
         Change.read(change.numpy(), target).apply(target)
         assert torch.equal(target, new)

@@ -31,7 +31,7 @@ from slipstream.weights.manifest import Manifest, manifest_to_proto
 T = TypeVar("T")
 
 FORMED_POLL_SECONDS = 0.02
-FIRST_STAGED_POLL_SECONDS, LAST_STAGED_POLL_SECONDS = 0.005, 0.1
+FIRST_STAGED_POLL_SECONDS, LAST_STAGED_POLL_SECONDS = 0.005, 0.05
 """Each question interrupts the steps of the engine: a version that takes longer is asked for less often."""
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -190,7 +190,7 @@ class VllmEngine:
         seconds = FIRST_STAGED_POLL_SECONDS
         while not all(await self._ask("weights_staged")):
             await asyncio.sleep(seconds)
-            seconds = min(1.5 * seconds, LAST_STAGED_POLL_SECONDS)
+            seconds = min(1.25 * seconds, LAST_STAGED_POLL_SECONDS)
         self._staged = {**info, "staged": True}
 
     async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:

@@ -13,6 +13,7 @@ from slipstream.weights.delta import Change, DamagedDelta, digest
 from slipstream.weights.group import TransferError, WeightGroup
 from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import Manifest
+from slipstream.weights.threads import in_pool, results
 from slipstream.weights.transfer import Buffers, receive
 
 
@@ -88,8 +89,7 @@ class BaseCopy:
             if changes.keys() != self.tensors.keys():
                 different = sorted(changes.keys() ^ self.tensors.keys())
                 raise DamagedDelta(f"it has other tensors: {', '.join(different[:5])}")
-            for name, packed in changes.items():
-                self._apply(name, packed)
+            results(in_pool(lambda change: self._apply(*change), changes.items()))
             self.version, complete = version, True
         except DamagedDelta as error:
             raise TransferError(f"the delta of version {version} does not fit: {error}") from error

@@ -6,7 +6,7 @@ rollout that missed some versions needs no full load.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +19,8 @@ LOG_SHARE = 0.25
 """Most bytes of the log, as a share of those of the weights; older versions are forgotten."""
 
 MOST_VERSIONS = 32
+MOST_RUNNING_BYTES = 256 << 20
+"""Size of the weights that are compared at once, so that not all next values have to be in host memory."""
 
 
 @dataclass(slots=True)
@@ -45,23 +47,36 @@ class ChangeLog:
     def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
         self._weights = weights
         self._pending = VersionChanges()
+        self._running: dict[str, Callable[[], delta.Gaps | None]] = {}
         self._versions: deque[VersionChanges] = deque()
         self._oldest: int | None = None
         """The oldest version whose later changes are all in the log."""
         self._digests: dict[str, int] = {}
 
     def update(self, name: str, new: torch.Tensor) -> None:
-        """Give a weight its next value, contiguous, of its dtype and in host memory; note what changed."""
-        weight = self._weights[name]
-        positions = delta.changed_positions(weight, new)
-        if positions is None:
-            weight.copy_(new)
-        else:
-            delta.bits(weight)[positions] = delta.bits(new)[positions]
-        count = weight.numel() if positions is None else positions.size
+        """Begin to give a weight its next value, and to note what changed, on several threads.
+
+        new: contiguous, of the weight's dtype, in host memory. It must not change before `settle`.
+        """
+        while name in self._running or self._running_bytes() > MOST_RUNNING_BYTES:
+            self._settle_one()
+        self._running[name] = delta.take_over(self._weights[name], new)
+
+    def settle(self) -> None:
+        """Wait until all weights have their next values."""
+        while self._running:
+            self._settle_one()
+
+    def _running_bytes(self) -> int:
+        return sum(self._weights[name].nbytes for name in self._running)
+
+    def _settle_one(self) -> None:
+        name = next(iter(self._running))
+        gaps = self._running.pop(name)()
+        count = self._weights[name].numel() if gaps is None else gaps.count
         if count:
             self._digests.pop(name, None)
-        self._pending.gaps[name] = None if positions is None else delta.pack(positions)
+        self._pending.gaps[name] = gaps
         self._pending.elements += count
 
     def close(self, version: int) -> float | None:
@@ -69,6 +84,7 @@ class ChangeLog:
 
         None for the first version, and if nothing was updated since the last call.
         """
+        self.settle()
         pending, self._pending = self._pending, VersionChanges()
         if self._oldest is None:
             self._oldest = version
@@ -129,7 +145,7 @@ class Delta(Mapping[str, torch.Tensor]):
         self._gaps = gaps
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """Pack the change of a weight, [bytes] uint8."""
+        """Pack the change of a weight, [bytes] uint8. Several threads may call."""
         return self._log.change(name, self._gaps[name])
 
     def __iter__(self) -> Iterator[str]:

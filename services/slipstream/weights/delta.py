@@ -12,21 +12,26 @@ A gap of 255 or more begins with one byte 255 for each 255 elements. All compari
 NaN and a negative zero arrive as they are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 import numpy as np
 import torch
 import xxhash
 from numpy.typing import NDArray
 
+from slipstream.weights.compiled import LONG, WORD_BYTES, copy_changes, read_elements, write_elements
+from slipstream.weights.threads import in_pool, results
+
 HEADER_WORDS = 4
 HEADER_BYTES = 8 * HEADER_WORDS
-LONG = 255
-CHUNK_ELEMENTS = 1 << 20
-SAMPLED_STRIDE = 61
-"""A first look compares each 61st element: a tensor that changed everywhere is not compared as a whole."""
+CHUNK_ELEMENTS = 1 << 19
+"""Elements that one thread compares."""
+LOOK_EVERY, LOOK_AT = 4096, 64
+"""A first look compares 64 of each 4096 elements: a tensor that changed everywhere is then not compared
+as a whole. Elements far apart would take the memory traffic of all of them."""
 DENSE_SHARE = 0.2
 """Share of changed elements above which a tensor travels as a whole."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -55,6 +60,13 @@ class Gaps:
         """Size in bytes."""
         return self.packed.nbytes
 
+    def last(self) -> int:
+        """Return the last position. Errors: DamagedDelta if there are not `count` positions, at least one."""
+        count = np.count_nonzero(self.packed != LONG)
+        if count != self.count or (self.packed.size and self.packed[-1] == LONG):
+            raise DamagedDelta(f"{count} positions instead of {self.count}")
+        return int(self.packed.sum(dtype=np.int64)) + self.count - 1
+
 
 NO_GAPS = Gaps(np.empty(0, np.uint8), 0)
 
@@ -69,22 +81,71 @@ def bits(tensor: torch.Tensor) -> NDArray[np.generic]:
     return elements
 
 
-def changed_positions(old: torch.Tensor, new: torch.Tensor) -> Positions | None:
-    """Return where two tensors of one shape and dtype in host memory differ; None above DENSE_SHARE."""
+def take_over(old: torch.Tensor, new: torch.Tensor) -> Callable[[], Gaps | None]:
+    """Begin to give `old` the elements of `new`, on several threads.
+
+    Both are contiguous, of one shape and dtype, and in host memory. The returned function waits until it is
+    done, and returns where the elements differed; None above DENSE_SHARE.
+    """
     old_N, new_N = bits(old), bits(new)
-    sampled = old_N[::SAMPLED_STRIDE] != new_N[::SAMPLED_STRIDE]
-    if np.count_nonzero(sampled) > 2 * DENSE_SHARE * sampled.size:
-        return None
-    chunks = [np.empty(0, np.int64)]
-    left = int(DENSE_SHARE * old_N.size)
-    for start in range(0, old_N.size, CHUNK_ELEMENTS):
-        end = start + CHUNK_ELEMENTS
-        changed = np.flatnonzero(old_N[start:end] != new_N[start:end]) + start
-        left -= changed.size
-        if left < 0:
-            return None
-        chunks.append(changed)
-    return np.concatenate(chunks)
+    if _differ_everywhere(old_N, new_N):
+        old.copy_(new)
+        return lambda: None
+    starts = range(0, old_N.size, CHUNK_ELEMENTS)
+    running = in_pool(partial(_take_over_chunk, old_N, new_N), starts)
+
+    def gaps() -> Gaps | None:
+        joined = _join(results(running))
+        return joined if joined.count <= DENSE_SHARE * old_N.size else None
+
+    return gaps
+
+
+def _differ_everywhere(old_N: NDArray[np.generic], new_N: NDArray[np.generic]) -> bool:
+    end = old_N.size - old_N.size % LOOK_EVERY
+    old, new = (each[:end].reshape(-1, LOOK_EVERY)[:, :LOOK_AT] for each in (old_N, new_N))
+    return bool(np.count_nonzero(old != new) > 2 * DENSE_SHARE * old.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The changed positions of a part of a tensor. `after`: unchanged elements after the last one."""
+
+    gaps: Gaps
+    after: int
+
+
+def _take_over_chunk(old_N: NDArray[np.generic], new_N: NDArray[np.generic], start: int) -> Chunk:
+    old, new = old_N[start : start + CHUNK_ELEMENTS], new_N[start : start + CHUNK_ELEMENTS]
+    packed = np.empty(old.size + old.size // LONG + 1, np.uint8)
+    count, used, after = copy_changes(old, new, _words(old), _words(new), packed)
+    return Chunk(Gaps(packed[:used].copy(), count), after)
+
+
+def _words(elements: NDArray[np.generic]) -> NDArray[np.uint64]:
+    """Return the same memory as words, without the elements after the last whole word."""
+    end = elements.size - elements.size % (WORD_BYTES // elements.itemsize)
+    return elements[:end].view(np.uint64)
+
+
+def _join(chunks: Iterable[Chunk]) -> Gaps:
+    """Return the positions of consecutive parts as those of the whole."""
+    packed, count, before = [NO_GAPS.packed], 0, 0
+    for chunk in chunks:
+        if not chunk.gaps.count:
+            before += chunk.after
+            continue
+        packed.append(_after(before, chunk.gaps.packed))
+        count, before = count + chunk.gaps.count, chunk.after
+    return Gaps(np.concatenate(packed), count)
+
+
+def _after(elements: int, packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return packed positions that begin this many unchanged elements later."""
+    first = int(np.argmax(packed != LONG))
+    long, rest = divmod(int(packed[first]) + elements, LONG)
+    longer = np.array([*[LONG] * long, rest], np.uint8)
+    return np.concatenate([packed[:first], longer, packed[first + 1 :]])
 
 
 def pack(positions: Positions) -> Gaps:
@@ -101,11 +162,8 @@ def pack(positions: Positions) -> Gaps:
 
 def unpack(gaps: Gaps) -> Positions:
     """Return the positions. Errors: DamagedDelta if they are not `gaps.count`."""
-    ends = gaps.packed != LONG
-    before: Positions = np.cumsum(gaps.packed, dtype=np.int64)[ends]
-    if before.size != gaps.count or (gaps.packed.size and not ends[-1]):
-        raise DamagedDelta(f"{before.size} positions instead of {gaps.count}")
-    positions: Positions = before + np.arange(gaps.count)
+    gaps.last()
+    positions: Positions = np.cumsum(gaps.packed, dtype=np.int64)[gaps.packed != LONG] + np.arange(gaps.count)
     return positions
 
 
@@ -140,8 +198,9 @@ def change_of(tensor: torch.Tensor, gaps: Gaps | None, tensor_digest: int) -> to
     if gaps is None:
         kind, values, packed = Kind.FULL, bits(tensor), NO_GAPS.packed
     else:
-        kind = Kind.SPARSE if gaps.count else Kind.UNCHANGED
-        values, packed = bits(tensor)[unpack(gaps)], gaps.packed
+        kind, packed = Kind.SPARSE if gaps.count else Kind.UNCHANGED, gaps.packed
+        values = np.empty(gaps.count, bits(tensor).dtype)
+        read_elements(bits(tensor), packed, values)
     header = np.array([kind, values.size, packed.size, tensor_digest], np.int64)
     return torch.from_numpy(np.concatenate([header.view(np.uint8), values.view(np.uint8), packed]))
 
@@ -181,7 +240,7 @@ class Change:
         if self.kind == Kind.FULL:
             elements[:] = values
         elif self.kind == Kind.SPARSE:
-            positions = unpack(self.gaps)
-            if positions[-1] >= elements.size:
-                raise DamagedDelta(f"element {positions[-1]} of {elements.size}")
-            elements[positions] = values
+            last = self.gaps.last()
+            if last >= elements.size:
+                raise DamagedDelta(f"element {last} of {elements.size}")
+            write_elements(elements, self.gaps.packed, values)

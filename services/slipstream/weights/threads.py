@@ -1,11 +1,16 @@
-"""Runs a blocking call in a thread of its own, so that its caller can stop waiting for it."""
+"""Runs blocking calls in threads: one whose caller can stop waiting for it, and several at once."""
 
+import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
 from typing import TypeVar
 
+import torch
+
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def in_thread(call: Callable[[], T], name: str, *, daemon: bool = False) -> Future[T]:
@@ -24,3 +29,25 @@ def _fulfil(result: Future[T], call: Callable[[], T]) -> None:
         result.set_result(call())
     except Exception as error:  # Future.result raises it again
         result.set_exception(error)
+
+
+def in_pool(call: Callable[[U], T], arguments: Iterable[U]) -> list[Future[T]]:
+    """Begin to call with each argument, on as many threads as torch computes with.
+
+    Only what holds no lock of the interpreter runs at once.
+    """
+    return [_pool().submit(call, argument) for argument in arguments]
+
+
+def results(running: Sequence[Future[T]]) -> list[T]:
+    """Wait for all calls, and return their results. Errors: the first one."""
+    wait(running)
+    return [future.result() for future in running]
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="weights")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -25,7 +25,7 @@ from slipstream.weights.group import TransferError, WeightGroup
 from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import Manifest, TensorSpec
 from slipstream.weights.seal import Seal
-from slipstream.weights.threads import in_thread
+from slipstream.weights.threads import in_pool, in_thread, results
 
 MAGIC = 0x534C4950
 TRAILER_WORDS = 4
@@ -73,15 +73,18 @@ def send(
 ) -> None:
     """Broadcast every tensor of the manifest, converted to its wire dtype; `progress` after each bucket.
 
-    key: for encryption; none without it. buffers: of earlier updates. Errors: TransferError.
+    tensors: several threads read it at once. key: for encryption; none without it. buffers: of earlier
+    updates. Errors: TransferError.
     """
     buffers, seal = buffers or Buffers(device), Seal(key, version)
     travelling: Future[None] | None = None
     try:
         for bucket, size in enumerate(manifest.bucket_bytes):
             buffer = buffers.bucket(bucket, size)
-            for spec in manifest.tensors_of(bucket):
-                view(buffer, spec).copy_(tensors[spec.name].detach())
+            specs = manifest.tensors_of(bucket)
+            packed = results(in_pool(tensors.__getitem__, [spec.name for spec in specs]))
+            for spec, tensor in zip(specs, packed, strict=True):
+                view(buffer, spec).copy_(tensor.detach())
             _trailer(buffer).copy_(
                 torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
             )

@@ -40,5 +40,7 @@ class Snapshot:
                 self.tensors[name].copy_(tensor)
             else:
                 self.changes.update(name, tensor.detach().to("cpu", self._policy.dtype).contiguous())
+        if self.changes is not None:
+            self.changes.settle()
         probed = probe and self._parity_tokens > 0
         self.probe = take_parity_probe(self._policy, self._parity_tokens) if probed else None

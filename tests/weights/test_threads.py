@@ -1,0 +1,49 @@
+"""The threads and compiled loops that compare weights."""
+
+import subprocess
+import sys
+
+import pytest
+from slipstream.weights.threads import in_pool, results
+
+IMPORTS = """
+import sys
+import slipstream.weights.base_copy, slipstream.weights.changes
+print("numba" in sys.modules, "llvmlite" in sys.modules)
+"""
+FORKS = """
+import os
+from slipstream.weights.threads import in_pool, results
+assert results(in_pool(abs, [-1, -2])) == [1, 2]
+child = os.fork()
+if not child:
+    os._exit(results(in_pool(abs, [-3]))[0])
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def printed_by(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60)
+    return done.stdout.strip()
+
+
+def test_numba_is_not_imported_before_a_delta_is_computed() -> None:
+    """vLLM 0.32 does not start in a process that has imported llvmlite."""
+    assert printed_by(IMPORTS) == "False False"
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    assert printed_by(FORKS) == "3"
+
+
+def test_an_error_is_raised_after_all_calls_have_ended() -> None:
+    ended = []
+
+    def divide(number: int) -> float:
+        ended.append(number)
+        return 1 / number
+
+    with pytest.raises(ZeroDivisionError):
+        results(in_pool(divide, [0, 1, 2, 4]))
+    assert sorted(ended) == [0, 1, 2, 4]
+    assert results(in_pool(divide, [1, 2, 4])) == [1, 0.5, 0.25]
