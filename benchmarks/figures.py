@@ -312,6 +312,8 @@ FIGURES = (
         bounds=(
             Bound(ratio="pause with a version received beside the weights / in the pause", most=0.8),
             Bound(ratio="bytes of a delta / of a full version", most=0.04),
+            Bound(ratio="step to served of a full version / of a delta", least=1.0),
+            Bound(ratio="copy with the comparison / copy alone", most=4),
         ),
     ),
     Figure(
