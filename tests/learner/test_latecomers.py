@@ -148,6 +148,29 @@ def test_a_late_joiner_does_not_hold_up_the_next_version(policy: Policy) -> None
     play_patiently(policy, scene)
 
 
+@pytest.mark.parametrize("position", range(6))
+def test_a_rollout_that_stops_in_a_broadcast_is_left_out_and_the_others_get_the_version(
+    policy: Policy, position: int
+) -> None:
+    async def scene(learner: Learner) -> None:
+        workers = [Worker(f"w{number}") for number in range(6)]
+        await learner.join(*workers)
+        assert (await learner.publish(1)).rollouts == 6
+        stopped = workers[position]
+        stopped.faults.append("stuck_in_the_middle")
+        published = await learner.publish(2)
+        print(said(learner.log), [(w.name, w.events) for w in workers])
+        assert published.seconds < DEADLINE / 4
+        assert published.rollouts == 5
+        assert [worker.version for worker in workers if worker is not stopped] == [2] * 5
+        assert {m.failures for m in learner.fleet.members() if m.worker_id != stopped.name} == {0}
+        stopped.released.set()
+        assert (await learner.publish(3)).rollouts == 6
+        assert all(learner.has(worker) for worker in workers)
+
+    play_patiently(policy, scene)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_three_failing_rollouts_of_sixteen_delay_the_others_by_less_than_a_deadline(
     policy: Policy, seed: int

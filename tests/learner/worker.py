@@ -18,6 +18,7 @@ from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.records import NO_VERSION
+from slipstream.rollout.fleet import Messages
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
@@ -60,6 +61,7 @@ class Worker:
         self.released = threading.Event()
         self.go = asyncio.Event()
         self._group: WeightGroup | None = None
+        self._messages: Messages
         self._received: dict[str, torch.Tensor] = {}
         self.base = base
         self.bases: list[int] = []
@@ -73,17 +75,19 @@ class Worker:
         """Stay in the fleet until the stream ends or a fault ends the worker. Errors: AioRpcError."""
         async with open_channel(address, RpcConfig()) as channel:
             call = FleetStub(channel).Join()
+            self._messages = Messages(call)
             await call.write(pb.WorkerMessage(join=pb.JoinFleet(worker_id=self.name, **self._join)))
             try:
-                async for message in call:
+                while (message := await self._messages.take()) is not None:
                     for answer in await self._answers(message):
-                        await call.write(answer)
+                        if not call.done():  # the next read raises why a stream ended
+                            await call.write(answer)
                     if self._fault("die_at_applied", at=message.WhichOneof("message") == "begin"):
                         raise Died
             except Died:
                 self.events.note("died")
             finally:
-                call.cancel()
+                await self._messages.close()
                 self._leave_group()
 
     async def _answers(self, message: pb.LearnerMessage) -> list[pb.WorkerMessage]:
@@ -125,7 +129,11 @@ class Worker:
         if self._fault("slow_to_pause"):
             await asyncio.sleep(0.3)
         try:
-            await asyncio.to_thread(self._receive_blocking, begin)
+            receiving = asyncio.create_task(asyncio.to_thread(self._receive_blocking, begin))
+            await asyncio.wait({receiving, self._messages.reading()}, return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                self._leave_group()
+            await receiving
             if self._fault("late_at_begin"):
                 await self.go.wait()
             if self._fault("damaged"):

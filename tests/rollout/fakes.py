@@ -19,7 +19,7 @@ from slipstream.v1 import learner_pb2, replay_pb2, types_pb2, verifier_pb2
 from slipstream.v1.learner_pb2_grpc import FleetServicer
 from slipstream.v1.replay_pb2_grpc import ReplayServicer
 from slipstream.v1.verifier_pb2_grpc import VerifierServicer
-from slipstream.weights.group import Rendezvous
+from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest
 
 LIMIT_SECONDS = 30.0
@@ -168,7 +168,13 @@ class FakeEngine:
         self._note("stage")
         self.bases.append(base_version)
         self.keys.append(key)
-        await self.receiving.wait()
+        while not self.receiving.is_set():
+            await asyncio.sleep(0.005)
+            if self.events[-1] == "leave_group":
+                raise TransferError("the group was closed")
+
+    async def leave_group(self) -> None:
+        self._note("leave_group")
 
     async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:
         self.keys.append(key)

@@ -13,6 +13,7 @@ from slipstream.weights.transfer import send
 
 CPU = torch.device("cpu")
 DELTA_BUCKET = 64 * 1024
+GROUP_TIMEOUT = 20.0
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -33,7 +34,7 @@ class Damaging:
 class LearnerEnd:
     """Forms groups with one rollout and fake peers, and sends weights to it."""
 
-    def __init__(self, *, timeout_seconds: float = 20.0, ranks: int = 1) -> None:
+    def __init__(self, *, timeout_seconds: float = GROUP_TIMEOUT, ranks: int = 1) -> None:
         self._timeout = timeout_seconds
         self._ranks = ranks
         self._store = RendezvousStore("127.0.0.1", 0, timeout_seconds=timeout_seconds, log=Log(pod="test"))

@@ -279,6 +279,42 @@ async def test_a_version_that_does_not_arrive_leaves_the_engine_as_it_was() -> N
 
 
 @scenario
+async def test_an_abort_ends_a_receipt_before_its_deadline_and_the_engine_samples_on() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=1)
+        worker.engine.events.clear()
+        worker.engine.receiving.clear()
+        await begin(stream, version=2)
+        await until(lambda: "stage" in worker.engine.events)
+        stream.tell(abort=pb.Abort(epoch=1, reason="the broadcast stands still"))
+        kind, failed = await stream.answer()
+        assert (kind, failed.version, failed.reason) == ("failed", 2, "the group was closed")
+        assert worker.engine.events == ["stage", "leave_group"]
+        assert worker.serving == (True, 1)
+        worker.engine.receiving.set()
+        await update(stream, version=2, epoch=2)
+        assert worker.serving == (True, 2)
+
+
+@scenario
+async def test_a_receipt_ends_with_the_stream() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=1)
+        worker.engine.receiving.clear()
+        await begin(stream, version=2)
+        await until(lambda: worker.engine.events[-1] == "stage")
+        stream.cut()
+        again = await worker.learner.joined()
+        assert again.join.serving_version == 1
+        assert worker.engine.events[-1] == "leave_group"
+        worker.engine.receiving.set()
+        await update(again, version=2)
+        assert worker.serving == (True, 2)
+
+
+@scenario
 async def test_a_staged_version_that_breaks_in_the_engine_leaves_it_paused() -> None:
     async with start_worker(staging_bytes=STAGED) as worker:
         stream = await worker.learner.joined()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rollout.learner_end import GROUP_TIMEOUT
 from rollout.live_engine import (
     CONTEXT,
     PROMPT,
@@ -375,6 +376,28 @@ async def test_a_request_gets_tokens_while_a_version_is_on_its_way(live: Live) -
     assert len(turn.token_ids) == 64 or turn.finish_reason is FinishReason.STOP
     await asyncio.to_thread(live.learner.send, manifest, tensors, version=live.version)
     await staging
+    await live.serve(live.policy)
+
+
+@with_engine
+async def test_a_receipt_ends_when_the_engine_leaves_the_group_and_the_engine_samples_on(live: Live) -> None:
+    old = perturbed(live.policy, seed=45)
+    version = await live.serve(old)
+    live.version += 1
+    receiving = asyncio.create_task(live.engine.stage(manifest_of(tensors_of(old)), live.version))
+    assert (await live.sample()).token_ids  # the learner sends nothing
+    assert not receiving.done()
+    began = time.monotonic()
+    await live.engine.leave_group()
+    with pytest.raises(TransferError, match="the group was closed"):
+        await receiving
+    assert time.monotonic() - began < GROUP_TIMEOUT / 2
+    for _ in range(3):  # gloo still holds what was abandoned, and nothing waits for it
+        turn = await live.sample()
+        assert [span.version for span in turn.spans] == [version]
+        assert difference(old, turn) < CLOSE
+    assert time.monotonic() - began < GROUP_TIMEOUT / 2
+    live.learner.close()
     await live.serve(live.policy)
 
 

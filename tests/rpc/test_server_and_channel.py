@@ -220,10 +220,13 @@ def error_of(code: grpc.StatusCode) -> grpc.aio.AioRpcError:
 
 def test_a_call_is_retried_after_a_transient_status() -> None:
     flaky = Flaky(
-        grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,
     )
     assert asyncio.run(call_with_retries("ask", flaky, give_up_after=10)) == "answer"
-    assert flaky.calls == 4
+    assert flaky.calls == 5
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,10 @@ class EmulatedEngine:
             )
         )
 
+    async def leave_group(self) -> None:
+        """See Engine."""
+        await self.close()
+
     async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:
         """See Engine; the bytes are verified, and loaded nowhere."""
         self.base.forget()

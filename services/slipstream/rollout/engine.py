@@ -69,6 +69,9 @@ class Engine(Protocol):
         Errors: TransferError, which leaves the engine's weights as they were.
         """
 
+    async def leave_group(self) -> None:
+        """Leave the process group: a `stage` that is running raises TransferError before its deadline."""
+
     async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:
         """Receive, verify and load a version between `pause` and `resume`. Errors: TransferError."""
 

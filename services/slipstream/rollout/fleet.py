@@ -2,7 +2,7 @@
 
     Prepare ─▶ form the process group if the epoch is new ─▶ Ready | Failed      the engine still samples
     Begin   ─▶ receive and verify into memory beside the weights ─▶ Applied | Failed     it still samples
-               (all weights, or a delta on the version that is there)
+               (all weights, or a delta on the version that is there; Abort ends it)
     Commit  ─▶ pause, load, label new tokens with the version, resume ─▶ Serving
                compare logprobs with the learner's, beside the requests ─▶ pause and join again if they differ
 
@@ -15,12 +15,14 @@ new stream, and the state of an unfinished update is discarded: the next update 
 import asyncio
 import math
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
 
+from slipstream.parallel import task_group
 from slipstream.records import NO_VERSION
 from slipstream.rollout.engine import Engine, EngineDied
 from slipstream.rollout.parity import mean_difference
@@ -70,6 +72,32 @@ class Update:
     """Whether it was received into memory beside the weights."""
 
 
+class Messages:
+    """The learner's messages on one stream. One may be read ahead of time."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._reading: asyncio.Task[Any] | None = None
+
+    def reading(self) -> asyncio.Task[Any]:
+        """Return the task that reads the next message, which `take` returns."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._call.read())
+        return self._reading
+
+    async def take(self) -> pb.LearnerMessage | None:
+        """Return the next message; None at the end of the stream. Errors: AioRpcError."""
+        message = await asyncio.shield(self.reading())  # a cancelled read would end the call
+        self._reading = None
+        return message if isinstance(message, pb.LearnerMessage) else None
+
+    async def close(self) -> None:
+        """End the call."""
+        self._call.cancel()
+        if self._reading is not None:
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+
 class FleetMember:
     """Keeps the engine at the learner's version while `run` runs."""
 
@@ -99,6 +127,7 @@ class FleetMember:
         self._parity: BackgroundTask[None] | None = None
         self._mismatches = 0
         self._call: Any = None
+        self._messages: Messages | None = None
         self._writing = asyncio.Lock()
         self._left = False
         """Whether it has told the learner that it leaves; it answers nothing more on this stream."""
@@ -145,10 +174,11 @@ class FleetMember:
 
     async def _stay(self, stub: FleetStub) -> None:
         self._call = call = stub.Join()
+        self._messages = messages = Messages(call)
         self._left = False
         try:
             await call.write(pb.WorkerMessage(join=self._join_message()))
-            async for message in call:
+            while (message := await messages.take()) is not None:
                 self._lost = None
                 answer = None if self._left else await self._answer(message)
                 if answer is None or self._left or call.done():  # the next read raises why a stream ended
@@ -159,7 +189,7 @@ class FleetMember:
             await self._leave("terminated")
             raise
         finally:
-            call.cancel()
+            await messages.close()
 
     def _join_message(self) -> pb.JoinFleet:
         return pb.JoinFleet(
@@ -212,7 +242,9 @@ class FleetMember:
         try:
             if staged:
                 self._base_sender = update.sender
-                await self._engine.stage(manifest, update.version, base_version=base, key=begin.key)
+                await self._until_aborted(
+                    self._engine.stage(manifest, update.version, base_version=base, key=begin.key)
+                )
             else:
                 await self._pause()
                 receiving = time.monotonic()
@@ -224,6 +256,18 @@ class FleetMember:
         return pb.WorkerMessage(
             applied=pb.Applied(epoch=begin.epoch, version=begin.version, receive_seconds=seconds)
         )
+
+    async def _until_aborted(self, receipt: Coroutine[Any, Any, None]) -> None:
+        """Await a receipt. Whatever the learner sends during it, or the end of the stream, ends it.
+
+        Errors: TransferError.
+        """
+        assert self._messages is not None
+        async with task_group() as tasks:
+            receiving = tasks.create_task(receipt)
+            await asyncio.wait({receiving, self._messages.reading()}, return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                await self._engine.leave_group()
 
     async def _commit(self, commit: pb.Commit) -> pb.WorkerMessage:
         """Serve the received version, and no other."""

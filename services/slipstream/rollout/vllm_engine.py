@@ -193,6 +193,10 @@ class VllmEngine:
             seconds = min(1.25 * seconds, LAST_STAGED_POLL_SECONDS)
         self._staged = {**info, "staged": True}
 
+    async def leave_group(self) -> None:
+        """See Engine."""
+        await self._ask("leave_weight_group")
+
     async def receive(self, manifest: Manifest, version: int, *, key: bytes = b"") -> None:
         """See Engine."""
         self._staged = None

@@ -31,6 +31,10 @@ class WorkerExtension:
         """Return whether the version that is being received is there."""
         return outcome(self.weight_transfer_engine.staged)
 
+    def leave_weight_group(self) -> Outcome[None]:
+        """Leave the group, which ends a receipt with an error."""
+        return outcome(self.weight_transfer_engine.shutdown)
+
     def weights_base_version(self) -> Outcome[int]:
         """Return the version that is kept beside the weights, which a delta can change; -1 for none."""
         return outcome(self.weight_transfer_engine.base_version)

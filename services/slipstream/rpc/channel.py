@@ -18,6 +18,7 @@ TRANSIENT = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.CANCELLED,  # by a server that stops: a cancelled task raises CancelledError here
 )
 TOO_LARGE = "larger than max"
 """Part of gRPC's error for a message over the size limit. It is not tried again, unlike the refusal of a busy
@@ -85,9 +86,9 @@ def open_channel(
 async def call_with_retries(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
     """Repeat a call with jittered exponential backoff, for at most `give_up_after` seconds.
 
-    Only for idempotent calls. It repeats them after a transient status: unavailable, deadline exceeded or
-    resource exhausted. A pause is at least as long as the server's retry-after hint. `what` names the call in
-    errors.
+    Only for idempotent calls. It repeats them after a transient status: unavailable, deadline exceeded,
+    resource exhausted, or cancelled by a server that stops. A pause is at least as long as the server's
+    retry-after hint. `what` names the call in errors.
     Errors: Unreachable with the last status when the time is up; MessageTooLarge, PermissionDenied, and any
     other AioRpcError, at once.
     """

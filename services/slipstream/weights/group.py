@@ -8,7 +8,8 @@ import atexit
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -29,6 +30,8 @@ from slipstream.weights.rendezvous.server import STORE_HOST, RendezvousServer
 Backend = Literal["gloo", "nccl"]
 CONNECTING_TIMEOUTS = 5  # gloo waits for a connection for this many of its timeouts
 ABORT_SECONDS = 5.0
+CLOSED_POLL = timedelta(milliseconds=50)
+ENDED_POLL = timedelta(seconds=1)
 BLOCKING_WAIT = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
 """torch reads these when it makes a group: `wait` raises at its timeout, and torch's watchdog is off."""
 
@@ -83,26 +86,56 @@ class WeightGroup:
     def __init__(self, group: Any, timeout_seconds: float) -> None:
         self._group = group
         self._timeout = timedelta(seconds=timeout_seconds)
+        self._lock = threading.Lock()
+        self._works: set[Any] = set()
+        """Broadcasts that gloo has not ended."""
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Send (rank 0) or receive (the others) a tensor in place. Errors: TransferError."""
+        """Send (rank 0) or receive (the others) a tensor in place.
+
+        Errors: TransferError, also at once when another thread calls `close`. The tensor must not be used
+        again after an error, because gloo may go on reading and writing it.
+        """
         options = dist.BroadcastOptions()
         options.rootRank = 0
         options.timeout = self._timeout
-        if self._group is None:
-            raise TransferError("the group was closed")
         try:
-            self._group.broadcast([tensor], options).wait(self._timeout)
+            if tensor.is_cuda:
+                self._open_group().broadcast([tensor], options).wait(self._timeout)  # `close` aborts NCCL
+            else:
+                self._broadcast_by_gloo(tensor, options)
         except RuntimeError as error:
             raise TransferError(f"broadcast of {tensor.nbytes} bytes failed: {_first_line(error)}") from error
         if tensor.is_cuda:
             torch.cuda.current_stream(tensor.device).synchronize()
 
+    def _open_group(self) -> Any:
+        if self._group is None:
+            raise TransferError("the group was closed")
+        return self._group
+
+    def _broadcast_by_gloo(self, tensor: torch.Tensor, options: Any) -> None:
+        """Wait for gloo or for `close`, which does not end a wait of gloo's own. Errors: RuntimeError."""
+        with self._lock:
+            work = self._open_group().broadcast([tensor], options)
+            self._works.add(work)
+        deadline = time.monotonic() + self._timeout.total_seconds()
+        while not work.is_completed() and time.monotonic() < deadline:
+            if self._group is None:
+                raise TransferError("the group was closed")
+            with suppress(RuntimeError):
+                work.wait(CLOSED_POLL)
+        if work.is_completed():
+            self._works.discard(work)
+        work.wait(CLOSED_POLL)
+
     def close(self) -> None:
-        """Leave the group, without blocking. Peers that still wait in it get an error."""
-        group, self._group = self._group, None  # gloo closes its connections when the last reference is gone
+        """Leave the group, without blocking. A broadcast that waits in it fails, here and at peers."""
+        with self._lock:
+            group, self._group = self._group, None  # gloo closes its connections with the last reference
+            works = tuple(self._works)
         if group is not None:
-            _abort(group)
+            _abort(group, works)
 
 
 def backend_of(device: torch.device) -> Backend:
@@ -223,13 +256,21 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 _aborting: set[threading.Thread] = set()
 
 
-def _abort(group: Any) -> None:
-    """Abort a group in a thread of its own, because NCCL may block."""
+def _abort(group: Any, works: Sequence[Any] = ()) -> None:
+    """Abort a group in a thread of its own, because NCCL may block.
+
+    works: broadcasts that gloo has not ended. Its destructor would wait for them and hold the interpreter's
+    lock meanwhile, so all threads of the process would stand still.
+    """
 
     def abort() -> None:
         nonlocal group
         with suppress(RuntimeError):
             group.abort()
+        for work in works:
+            while not work.is_completed():
+                with suppress(RuntimeError):
+                    work.wait(ENDED_POLL)
         group = None  # so that gloo's destructor, which joins its threads, runs in this thread
         _aborting.discard(threading.current_thread())
 

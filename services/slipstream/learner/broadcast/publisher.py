@@ -7,9 +7,10 @@ The broadcast is a delta if every member keeps a version from which the changes 
 versions is its base. Otherwise it is the full version.
 
 If anything fails, the epoch ends, and the members that do not serve the version yet get all of it again in a
-new epoch. A member that is late is left out of the update (latecomers). A member that does not answer by the
-deadline, or fails three times in a row, is dropped. It may join again, and gets the version then. Publishing
-to an empty fleet succeeds: a rollout that joins later gets the version then.
+new epoch. A member that is late is left out of the update (latecomers). If a broadcast stands still (pace),
+all members leave the group, and a member that does not answer this is late. A member that does not answer by
+the deadline, or fails three times in a row, is dropped. It may join again, and gets the version then.
+Publishing to an empty fleet succeeds: a rollout that joins later gets the version then.
 """
 
 import asyncio
@@ -25,7 +26,8 @@ import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
-from slipstream.learner.broadcast.latecomers import Latecomers
+from slipstream.learner.broadcast.latecomers import POLL_SECONDS, Latecomers
+from slipstream.learner.broadcast.pace import Pace
 from slipstream.learner.broadcast.parity_probe import ParityProbe
 from slipstream.parallel import both, task_group
 from slipstream.records import NO_VERSION
@@ -81,6 +83,11 @@ class Broadcast:
         """Bytes of the tensors."""
         return sum(tensor.nbytes for tensor in self.manifest.tensors)
 
+    @property
+    def kind(self) -> str:
+        """Whether the tensors are the `full` version or a `delta`."""
+        return "full" if self.base == NO_VERSION else "delta"
+
 
 class Publisher:
     """Sends a snapshot of the weights. Invariant: a group is used only by the members it was formed with.
@@ -111,6 +118,8 @@ class Publisher:
         self._device = device
         self._fleet = fleet
         self._latecomers = Latecomers(config, fleet, metrics=metrics, log=log)
+        self._paces = {kind: Pace(config.patience_seconds) for kind in ("full", "delta")}
+        self._standing_still = False
         self._timeout = config.timeout_seconds
         self._metrics = metrics
         self._log = log
@@ -151,6 +160,7 @@ class Publisher:
         self._changed = None if self._changes is None else self._changes.close(version)
         self._sent_bytes = 0
         updated: set[Member] = set()
+        self._standing_still = False
         self._latecomers.begin()
         with self._shown_as_running():
             while members := self._latecomers.expected(version):
@@ -191,8 +201,7 @@ class Publisher:
             if not ready:
                 return
             members, broadcast = list(ready), await asyncio.to_thread(self._choose, min(ready.values()))
-        full = broadcast.base == NO_VERSION
-        self._metrics.count("updates_sent_total", kind="full" if full else "delta")
+        self._metrics.count("updates_sent_total", kind=broadcast.kind)
         layout = manifest_to_proto(broadcast.manifest)
         for member in members:
             self._fleet.begin(
@@ -201,7 +210,7 @@ class Publisher:
                 layout,
                 base=broadcast.base,
                 key=broadcast.key,
-                pauses=full and self._pauses,
+                pauses=broadcast.base == NO_VERSION and self._pauses,
             )
         async with task_group() as tasks:
             applying = {
@@ -311,8 +320,19 @@ class Publisher:
         group = self._group
         if group is None or any(task.done() for task in applying):
             raise TransferError("a member failed before the broadcast")
-        sending = partial(self._send, group, version, broadcast)
-        await self._watched(sending, f"the broadcast of version {version}")
+        pace = self._paces[broadcast.kind]
+        pace.begin()
+        sending = self._watched(
+            partial(self._send, group, version, broadcast, pace), f"the broadcast of version {version}"
+        )
+        async with task_group() as tasks:
+            sent = tasks.create_task(sending)
+            while not sent.done():
+                await asyncio.wait([sent], timeout=POLL_SECONDS)
+                if not sent.done() and pace.stands_still() and not self._standing_still:
+                    self._log.warning("a broadcast stands still", version=version, epoch=self._fleet.epoch)
+                    self._standing_still = self._failing = True
+                    self._leave_group()  # ends the broadcast with an error
         self._sent_bytes += broadcast.nbytes
         self._metrics.count("publish_bytes_total", broadcast.nbytes)
 
@@ -356,7 +376,13 @@ class Publisher:
             nonce=self._store.server.issue_nonce(connections=1),
         )
 
-    def _send(self, group: WeightGroup, version: int, broadcast: Broadcast, progress: Progress) -> None:
+    def _send(
+        self, group: WeightGroup, version: int, broadcast: Broadcast, pace: Pace, progress: Progress
+    ) -> None:
+        def bucket_sent() -> None:
+            pace.step()
+            progress()
+
         send(
             group,
             broadcast.manifest,
@@ -365,7 +391,7 @@ class Publisher:
             device=self._device,
             key=broadcast.key,
             buffers=self._buffers,
-            progress=progress,
+            progress=bucket_sent,
         )
 
     async def _commit(self, version: int, members: Sequence[Member]) -> None:
