@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
@@ -19,7 +20,7 @@ from slipstream.cli.launch.history import History
 from slipstream.console.app import make_app
 from slipstream.console.catalogue import NoRun, open_catalogue
 from slipstream.console.lab_jobs import MOST_KEPT, Batch, Choice, LabBusy, LabJobs
-from slipstream.console.metric_rows import columns
+from slipstream.console.metric_rows import MetricRows, columns
 from slipstream.console.run_view import RunView
 from slipstream.records import Admission, Ledger, ReplayStats
 from slipstream.samples.reader import Filter, SampleReader
@@ -51,6 +52,28 @@ def test_series_are_the_rows(browser: TestClient) -> None:
     assert series["reward_mean"] == [0.25 + step / 100 for step in range(1, 6)]
     assert series["staleness_histogram.1"] == [20.0] * 5
     assert series["nothing"] == [None] * 5
+
+
+def test_the_rows_of_the_first_run_are_read_before_a_visitor_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    refresh = MetricRows.refresh
+    monkeypatch.setattr(MetricRows, "refresh", lambda rows: (read.append(rows.path), refresh(rows))[1])
+    folder = make_run(tmp_path / "made", steps=1)
+    with TestClient(make_app(open_catalogue(folder)), base_url="http://localhost"):
+        deadline = time.monotonic() + 10
+        while not read and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert read == [folder / "metrics.jsonl"]
+
+
+def test_a_console_starts_without_a_run_that_can_be_read(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "made", steps=1)
+    app = make_app(open_catalogue(folder))
+    rmtree(folder)
+    with TestClient(app, base_url="http://localhost") as page:
+        assert page.get("/livez").status_code == 200
 
 
 def test_a_row_that_is_appended_is_shown_and_a_half_one_is_not(tmp_path: Path) -> None:

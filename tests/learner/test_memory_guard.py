@@ -51,7 +51,10 @@ def test_ranks_share_all_memory_except_gathered_parameters() -> None:
     assert four.rank == {"weights": 1_000, "gradients": 1_000, "moments": 2_000, "gathered": 800}
     adapted = config_with("learner.lora.rank=4", "model.dtype=bfloat16")
     assert learner_memory(adapted, size, ranks=1).rank_bytes == 2_000
-    assert learner_memory(adapted, size, ranks=1).first_host == 2_000
+    assert learner_memory(adapted, size, ranks=1).version == 2_000
+    assert learner_memory(adapted, size, ranks=1).first_host == 2_500
+    full_only = config_with("learner.lora.rank=4", "model.dtype=bfloat16", "weights.deltas=false")
+    assert learner_memory(full_only, size, ranks=1).first_host == 2_000
 
 
 def test_a_model_is_measured_by_its_headers(tiny_dir: Path, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.config.sections.services import LARGEST_DELTA
+from slipstream.config.sections.services import LARGEST_DELTA, LOG_SHARE
 from slipstream.weights import delta
-from slipstream.weights.changes import LOG_SHARE, ChangeLog
+from slipstream.weights.changes import ChangeLog
 from slipstream.weights.delta import (
     DENSE_SHARE,
     HEADER_BYTES,

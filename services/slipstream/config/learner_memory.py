@@ -38,8 +38,10 @@ class LearnerMemory:
 
     rank: Mapping[str, int]
     """Bytes on the device of each rank, by use."""
+    version: int
+    """Bytes of a version as it is published."""
     first_host: int
-    """Bytes in host memory of rank 0: the weights that are published."""
+    """Bytes in host memory of rank 0: the version that is published, and the log of its changes."""
 
     @property
     def rank_bytes(self) -> int:
@@ -92,7 +94,8 @@ def learner_memory(
         "moments": MOMENTS * trained // ranks,
         "gathered": _gathered(policy, stored, wire) if ranks > 1 else 0,
     }
-    return LearnerMemory(rank=needed, first_host=wire * policy.parameters)
+    version = wire * policy.parameters
+    return LearnerMemory(rank=needed, version=version, first_host=config.weights.published_bytes(version))
 
 
 def _gathered(policy: Size, stored: int, wire: int) -> int:

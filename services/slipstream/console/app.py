@@ -6,7 +6,7 @@ Every endpoint takes `run`, the name of a run; without it, the run that the cons
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -94,6 +94,12 @@ class Runs:
             self._views.pop(next(iter(self._views)), None)
         return view
 
+    async def read_first(self) -> None:
+        """Read the rows of the first run, so that its first visitor waits for less."""
+        with suppress(NoRun, OSError):
+            view = self.view("")
+            await asyncio.to_thread(lambda: view.history)
+
     async def close(self) -> None:
         """Close the connections of all runs."""
         for view in self._views.values():
@@ -120,7 +126,9 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        reading = asyncio.create_task(runs.read_first())
         yield
+        await reading
         await jobs.close()
         await runs.close()
 

@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from slipstream.config.sections.services import LARGEST_DELTA
+from slipstream.config.sections.services import LARGEST_DELTA, LOG_SHARE
 from slipstream.weights import delta
 from slipstream.weights.manifest import Manifest, plan
-
-LOG_SHARE = 0.25
-"""Most bytes of the log, as a share of those of the weights; older versions are forgotten."""
 
 MOST_VERSIONS = 32
 MOST_RUNNING_BYTES = 256 << 20

@@ -134,13 +134,13 @@ def _kv_cache(release: Release) -> Iterator[Problem]:
 def _staging(release: Release) -> Iterator[Problem]:
     """The memory limit of a pool holds the versions that its processes receive while they sample."""
     need, config = learner_needs(release), release.config
-    if need is None or config.rollout.engine != "vllm" or need.first_host > config.weights.staging_bytes:
+    if need is None or config.rollout.engine != "vllm" or need.version > config.weights.staging_bytes:
         return
     for pool in pools(release.values):
         limit, gpus = _memory_limit(pool), pool["gpu"]["count"]
         processes = gpus or config.rollout.tensor_parallel
-        own = 0 if gpus else need.first_host + int(config.rollout.kv_cache_gib * GIB)
-        kept = config.weights.kept_bytes(need.first_host)
+        own = 0 if gpus else need.version + int(config.rollout.kv_cache_gib * GIB)
+        kept = config.weights.kept_bytes(need.version)
         needed = processes * kept + own
         if limit is not None and needed > limit:
             yield Problem(

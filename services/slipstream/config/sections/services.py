@@ -9,6 +9,8 @@ from slipstream.config.sections.section import Section
 
 LARGEST_DELTA = 0.5
 """Share of the bytes of a full version above which the full version is sent instead of a delta."""
+LOG_SHARE = 0.25
+"""Most bytes of the learner's log of changed positions, as a share of those of the weights."""
 
 
 class WeightsConfig(Section):
@@ -45,6 +47,10 @@ class WeightsConfig(Section):
     def staging_bytes(self) -> float:
         """`staging_mib` in bytes."""
         return self.staging_mib * 1024 * 1024
+
+    def published_bytes(self, version_bytes: int) -> int:
+        """Return the host memory in bytes from which a version of this size is published, with the log."""
+        return version_bytes + (int(LOG_SHARE * version_bytes) if self.deltas else 0)
 
     def kept_bytes(self, version_bytes: float) -> float:
         """Return the host memory in bytes of a process that keeps a version of this size, and gets deltas."""
