@@ -54,7 +54,7 @@ def draw(url: str, *, minutes: float, output: Path) -> None:
 def quickstart(folder: Path) -> Iterator[Path]:
     """The run directory of a quickstart whose pods are all ready; the run is stopped with the block."""
     runs = folder / "runs"
-    settings = [f"runs_dir={runs}", "learner.steps=1000000"]
+    settings = [f"runs_dir={runs}", "learner.steps=1000000", "console.enabled=false"]
     options = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "slipstream.cli", "run", "examples/addition.yaml", "--plain", *options]
     process = subprocess.Popen(command, cwd=ROOT)

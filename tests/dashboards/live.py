@@ -25,6 +25,7 @@ QUICK = (
     "evaluation.every_steps=3",
     "learner.peak_tflops=0.1",  # about that of a core: a utilization without a GPU
     "learner.checkpoint.every_steps=5",
+    "console.enabled=false",  # it is no pod with metrics
 )
 AGENT = f"{{kind: program, command: ['{{python}}', {Path(__file__).with_name('live_agent.py')}]}}"
 # `critic` has a critic, corrections that mask, a reference, a curriculum and a teacher; `routers` has a

@@ -54,6 +54,9 @@ SILENT = {
         ("Memory used", "A"): "the embedded Redis has no limit",
         ("Prompts skipped", "B"): "no prompt loses three leases",
     },
+    "staleness": {
+        ("Logprobs against the learner", "A"): "the emulated engine has no model",
+    },
 }
 """Queries without data in such runs, by dashboard: panel and letter, and why."""
 

@@ -43,6 +43,7 @@ def test_all_calls_of_replay_work_under_its_user(server: SecuredRedis) -> None:
         assert await replay.confirm(1) == 4
         assert await replay.attach(1) == (0, 0)
         assert (await replay.set_admission(paused=True)).changed
+        assert (await replay.set_admission(paused=False)).changed
         assert (await replay.stats()).residual == 0
         assert (await replay.store.redis_health()).limit_bytes == 64 * 1024 * 1024
         await evaluate(replay)

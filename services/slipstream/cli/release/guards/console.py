@@ -24,6 +24,12 @@ def console(release: Release) -> Iterator[Problem]:
             reason="is empty, and console.ingress is enabled",
             remedy="set it to the names of the Ingress, which the console has to answer to",
         )
+    if values["allowScaling"] and not values["allowControl"]:
+        yield Problem(
+            key="values console.allowScaling",
+            reason="is true, and console.allowControl is false, so visitors can only look",
+            remedy="set both",
+        )
     yield from _shared_claim(release.values["learner"]["checkpoints"], beside=values["besideLearner"])
 
 
