@@ -210,7 +210,7 @@ class Publisher:
                 layout,
                 base=broadcast.base,
                 key=broadcast.key,
-                pauses=broadcast.base == NO_VERSION and self._pauses,
+                pauses=broadcast.kind == "full" and self._pauses,
             )
         async with task_group() as tasks:
             applying = {
@@ -431,6 +431,9 @@ class Publisher:
                 self._fleet.drop(member, f"{TRIES} failed updates in a row")
         except MemberLost as error:
             self._fleet.drop(member, str(error))
+        if kind == "applied" and self._grouped:  # the others may wait for what this member should pass on
+            self._failing = True
+            self._abort(self._grouped, f"{member.worker_id} failed")
         self._leave_group()
         return None
 
