@@ -171,6 +171,48 @@ def test_a_rollout_that_stops_in_a_broadcast_is_left_out_and_the_others_get_the_
     play_patiently(policy, scene)
 
 
+@pytest.mark.parametrize("step", range(4))
+def test_a_rollout_that_stops_in_the_forming_of_a_group_is_left_out_and_the_others_get_the_version(
+    policy: Policy, step: int
+) -> None:
+    async def scene(learner: Learner) -> None:
+        workers = [Worker(f"w{number}") for number in range(4)]
+        stopped, joiner = workers[1], Worker("joiner")
+        await learner.join(*workers)
+        assert (await learner.publish(1)).rollouts == 4
+        stopped.faults.append(f"stuck_in_forming_{step}")
+        await learner.join(joiner)  # a new group is formed
+        published = await learner.publish(2)
+        assert published.seconds < DEADLINE / 4
+        assert published.rollouts == 4
+        assert [w.version for w in (*workers, joiner)] == [2, 1, 2, 2, 2], said(learner.log)
+        assert {m.failures for m in learner.fleet.members() if m.worker_id != stopped.name} == {0}
+        stopped.released.set()
+        assert (await learner.publish(3)).rollouts == 5
+        assert all(learner.has(worker) for worker in workers)
+
+    play_patiently(policy, scene)
+
+
+def test_rollouts_that_stop_one_after_the_other_in_one_publication_are_left_out(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        workers = [Worker(f"w{number}") for number in range(5)]
+        await learner.join(*workers)
+        assert (await learner.publish(1)).rollouts == 5
+        workers[0].faults.append("stuck_in_the_middle")
+        workers[1].faults.append("stuck_in_forming_2")  # of the group without the first one
+        workers[2].faults += ["stuck_in_the_middle"]
+        published = await learner.publish(2)
+        assert published.seconds < DEADLINE / 3
+        assert [worker.version for worker in workers] == [1, 1, 1, 2, 2], said(learner.log)
+        for worker in workers:
+            worker.released.set()
+        assert (await learner.publish(3)).rollouts == 5
+        assert all(learner.has(worker) for worker in workers)
+
+    play_patiently(policy, scene)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_three_failing_rollouts_of_sixteen_delay_the_others_by_less_than_a_deadline(
     policy: Policy, seed: int

@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import grpc
@@ -43,7 +44,8 @@ class Died(Exception):
 class Worker:
     """`faults` are places, each used up once: die_at_prepare, silent_at_prepare, die_at_begin,
     slow_to_pause, die_in_the_middle, stuck_in_the_middle, damaged, die_at_applied, die_at_commit. After
-    late_at_prepare, late_at_begin or late_at_commit it answers only when `go` is set."""
+    late_at_prepare, late_at_begin or late_at_commit it answers only when `go` is set. At
+    stuck_in_forming_N (after N steps) and stuck_in_the_middle it stops until `released` is set."""
 
     def __init__(
         self, name: str, *, faults: tuple[str, ...] = (), base: BaseCopy | None = None, **join: Any
@@ -118,11 +120,20 @@ class Worker:
         if not self.epochs or self.epochs[-1] != self.prepare.epoch:
             self._leave_group()
             try:
-                self._group = await asyncio.to_thread(form_group, _rendezvous(self.prepare), device=CPU)
+                self._group = await asyncio.to_thread(
+                    form_group, _rendezvous(self.prepare), device=CPU, progress=self._formed_a_step(count())
+                )
             except TransferError as error:
                 return pb.WorkerMessage(failed=pb.Failed(**update, reason=str(error)))
             self.epochs.append(self.prepare.epoch)
         return pb.WorkerMessage(ready=pb.Ready(**update, base_version=self._base_version()))
+
+    def _formed_a_step(self, steps: Iterator[int]) -> Callable[[], None]:
+        def progress() -> None:
+            if self._fault(f"stuck_in_forming_{next(steps)}"):
+                self.released.wait(120)
+
+        return progress
 
     async def _receive(self, begin: pb.Begin) -> pb.WorkerMessage:
         update = {"epoch": self.prepare.epoch, "version": self.prepare.version}
@@ -265,12 +276,13 @@ async def learner_of(
     encrypt: bool = False,
     max_lag: int = 0,
     patience_seconds: float = 0.5,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[Learner]:
-    """A fleet on port 0."""
+    """A fleet on port 0 of a host."""
     log, metrics = silent_log(), Metrics()
     fleet = Fleet(model_fingerprint=fingerprint, backend="gloo", timeline=timeline, metrics=metrics, log=log)
     server = await start_server(
-        "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
+        f"{host}:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig(plaintext=True)
     )
     snapshot = Snapshot(policy, Alone(), parity_tokens=8)
     snapshot.take()
@@ -282,6 +294,7 @@ async def learner_of(
         device=policy.device,
         fleet=fleet,
         config=WeightsConfig(
+            host=host,
             bucket_mib=0.03,
             timeout_seconds=timeout_seconds,
             staging_mib=staging_mib,

@@ -7,16 +7,17 @@ The broadcast is a delta if every member keeps a version from which the changes 
 versions is its base. Otherwise it is the full version.
 
 If anything fails, the epoch ends, and the members that do not serve the version yet get all of it again in a
-new epoch. A member that is late is left out of the update (latecomers). If a broadcast stands still (pace),
-all members leave the group, and a member that does not answer this is late. A member that does not answer by
-the deadline, or fails three times in a row, is dropped. It may join again, and gets the version then.
+new epoch. A member that is late is left out of the update (latecomers). If the forming of a group or a
+broadcast stands still (pace), all members leave the group, and a member that does not answer this is late.
+A member that does not answer by the deadline, or fails three times in a row, is dropped. It may join again,
+and gets the version then.
 Publishing to an empty fleet succeeds: a rollout that joins later gets the version then.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -118,8 +119,9 @@ class Publisher:
         self._device = device
         self._fleet = fleet
         self._latecomers = Latecomers(config, fleet, metrics=metrics, log=log)
-        self._paces = {kind: Pace(config.patience_seconds) for kind in ("full", "delta")}
-        self._standing_still = False
+        self._paces = {kind: Pace(config.patience_seconds) for kind in ("forming", "full", "delta")}
+        self._stood_still = False
+        """Whether an update stood still, and no rollout was left out since."""
         self._timeout = config.timeout_seconds
         self._metrics = metrics
         self._log = log
@@ -160,7 +162,7 @@ class Publisher:
         self._changed = None if self._changes is None else self._changes.close(version)
         self._sent_bytes = 0
         updated: set[Member] = set()
-        self._standing_still = False
+        self._stood_still = False
         self._latecomers.begin()
         with self._shown_as_running():
             while members := self._latecomers.expected(version):
@@ -256,11 +258,14 @@ class Publisher:
             member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
             nonces[member] = nonce
             rank += member.ranks
+        self._paces["forming"].begin()
         ready = self._ready(version, nonces)
         fault, answers = await both(self._form(members), ready) if forming else (None, await ready)
         if len(answers) < len(members):
             self._abort(members, "the update goes on without a rollout that is late")
         elif fault is None and all(answers.values()):
+            if forming:
+                self._paces["forming"].step()
             return {member: _base_of(answer) for member, answer in answers.items()}
         else:
             self._fail(version, members, fault or "another member was not ready")
@@ -285,7 +290,28 @@ class Publisher:
             if late:
                 self._failing = True  # what the others report now is no failure of theirs
                 self._leave_group()
+            elif forming and await self._stands_still("forming", asking.values(), version):
+                late = await self._latecomers.leave_out(asking, version, "ready")
+        self._stood_still &= not late
         return {member: task.result() for member, task in asking.items() if member not in late}
+
+    async def _stands_still(self, kind: str, tasks: Iterable[asyncio.Task[Any]], version: int) -> bool:
+        """Wait for the tasks, whose pace is of this kind; leave the group if they stand still meanwhile.
+
+        Return whether they did. In one publication this happens once, and once more after each rollout that
+        was left out, so a network that has become slow delays the publication and does not stop it.
+        """
+        pending = set(tasks)
+        while pending:
+            _, pending = await asyncio.wait(pending, timeout=POLL_SECONDS)
+            if pending and self._paces[kind].stands_still() and not self._stood_still:
+                self._log.warning(
+                    "an update stands still", during=kind, version=version, epoch=self._fleet.epoch
+                )
+                self._stood_still = self._failing = True
+                self._leave_group()  # ends the forming or the broadcast with an error
+                return True
+        return False
 
     async def _form(self, members: Sequence[Member]) -> str | None:
         """Form the group of a new epoch; return why it could not be formed. Errors: Stuck."""
@@ -326,13 +352,7 @@ class Publisher:
             partial(self._send, group, version, broadcast, pace), f"the broadcast of version {version}"
         )
         async with task_group() as tasks:
-            sent = tasks.create_task(sending)
-            while not sent.done():
-                await asyncio.wait([sent], timeout=POLL_SECONDS)
-                if not sent.done() and pace.stands_still() and not self._standing_still:
-                    self._log.warning("a broadcast stands still", version=version, epoch=self._fleet.epoch)
-                    self._standing_still = self._failing = True
-                    self._leave_group()  # ends the broadcast with an error
+            await self._stands_still(broadcast.kind, [tasks.create_task(sending)], version)
         self._sent_bytes += broadcast.nbytes
         self._metrics.count("publish_bytes_total", broadcast.nbytes)
 
@@ -355,6 +375,7 @@ class Publisher:
         Their deadline begins at its end: the transfer had deadlines of its own.
         """
         late = await self._latecomers.leave_out(applying, version, "applied")
+        self._stood_still &= not late
         awaited = {member: task for member, task in applying.items() if member not in late}
         if awaited:
             await asyncio.wait(awaited.values(), timeout=self._timeout)

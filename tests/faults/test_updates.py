@@ -1,0 +1,213 @@
+"""Rollouts that are killed, stopped or disconnected in each part of a weight update.
+
+All rollouts are real processes. A rollout that is cut off runs on a machine of its own (machines.py).
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from faults.machines import CAN_MAKE_MACHINES, HOST, Machine, machines
+from learner.fakes import said
+from learner.worker import Learner, learner_of
+from slipstream.config import TinyModel
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.weights.delta import digest
+
+CPU = torch.device("cpu")
+SLOW_ROLLOUT = Path(__file__).with_name("slow_rollout.py")
+ROLLOUTS = 4
+PATIENCE = 1.0
+DEADLINE = 60.0
+GO_ON_SECONDS = 12.0
+"""Far below the deadline: the rollouts that are not disturbed serve the version before."""
+PAUSE_SECONDS = 2.0
+"""The longest pause of a rollout that is not disturbed. Half a second of it is the load."""
+
+EVENTS = {"forming": "forming", "full": "full 3", "delta": "delta 3", "loading": "loading 3"}
+EVENTS_BEFORE = {"forming": 2, "full": 9, "delta": 5, "loading": 1}
+"""The rollout is disturbed after so many events of the third update."""
+
+
+@dataclass
+class Rollout:
+    """One process. `machine`: where it runs, if not beside the learner."""
+
+    name: str
+    address: str
+    folder: Path
+    machine: Machine | None = None
+    processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    def start(self) -> None:
+        prefix = self.machine.prefix if self.machine else ()
+        command = (sys.executable, str(SLOW_ROLLOUT), self.address, self.name, str(self.folder))
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), OMP_NUM_THREADS="1")
+        with (self.folder / f"{self.name}.log").open("a") as log:
+            self.processes.append(
+                subprocess.Popen((*prefix, *command), stdout=log, stderr=log, env=environment)
+            )
+
+    def disturb(self, fault: str) -> None:
+        if fault == "cut":
+            assert self.machine is not None
+            self.machine.cut()
+        else:
+            self.processes[-1].send_signal(signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+
+    def mend(self, fault: str) -> None:
+        if fault == "kill":
+            self.start()
+        elif self.machine is not None:
+            self.machine.mend()
+        else:
+            self.processes[-1].send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def events(self) -> list[str]:
+        events = self.folder / f"{self.name}.events"
+        return events.read_text().splitlines() if events.exists() else []
+
+    def count(self, event: str) -> int:
+        """Return the number of events that begin with this."""
+        return sum(line.partition(" ")[2].startswith(event) for line in self.events())
+
+    def longest_pause(self) -> float:
+        """Return the seconds of the longest pause that has ended, but for the first one (the first load)."""
+        pauses, began = [], 0.0
+        for moment, event in (line.split(maxsplit=1) for line in self.events()):
+            if event == "pause":
+                began = float(moment)
+            elif event == "resume":
+                pauses.append(float(moment) - began)
+        return max(pauses[1:], default=0.0)
+
+    def digests(self, version: int) -> dict[str, int]:
+        """Return the digests of the tensors that it served as a version; none if it did not serve it."""
+        file = self.folder / f"{self.name}.{version}.json"
+        return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Policy:
+    """Return a model whose deltas take several buckets."""
+    directory = tmp_path / "model"
+    make_tiny_model(TinyModel(layers=2, width=256, heads=4, max_tokens=64), directory, seed=1)
+    return load_policy(directory, source=directory, device=CPU, dtype=torch.float32)
+
+
+FAULTS = (
+    "kill",
+    "stop",
+    pytest.param(
+        "cut",
+        marks=pytest.mark.skipif(not CAN_MAKE_MACHINES, reason="needs root and iproute2"),
+    ),
+)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("part", ["forming", "full", "delta", "loading"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_rollout_disturbed_in_an_update_costs_the_others_neither_the_version_nor_a_long_pause(
+    policy: Policy, tmp_path: Path, fault: str, part: str
+) -> None:
+    asyncio.run(asyncio.wait_for(disturbed_update(policy, tmp_path, fault, part), 300))
+
+
+@pytest.mark.parametrize(("fault", "part"), [("kill", "delta"), ("stop", "full")])
+def test_the_others_serve_a_version_without_a_rollout_that_dies_or_stops_while_it_receives(
+    policy: Policy, tmp_path: Path, fault: str, part: str
+) -> None:
+    asyncio.run(asyncio.wait_for(disturbed_update(policy, tmp_path, fault, part), 300))
+
+
+async def disturbed_update(policy: Policy, folder: Path, fault: str, part: str) -> None:
+    """Disturb a rollout in a part of the third update, and check this update and the next ones."""
+    async with fleet(policy, folder, on_machines=fault == "cut") as (learner, rollouts):
+        disturbed, *others = rollouts
+        joiner = others.pop() if part == "forming" else None
+        await started(learner, [disturbed, *others])
+        await learner.train(1, 0.02)
+        await learner.train(2, 0.02)
+        if joiner is not None:
+            await started(learner, [joiner])
+            others.append(joiner)
+        before = disturbed.count(EVENTS[part])
+        publishing = asyncio.create_task(learner.train(3, 1.0 if part == "full" else 0.02))
+        await until(lambda: disturbed.count(EVENTS[part]) - before >= EVENTS_BEFORE[part], seconds=20)
+        began = time.monotonic()
+        disturbed.disturb(fault)
+        published = await publishing
+        seconds = time.monotonic() - began
+        digests = digests_of(policy)
+        report = "\n".join([said(learner.log), *disturbed.events()[-5:]])
+        assert published.rollouts == len(others), report
+        assert [rollout.name for rollout in others if rollout.digests(3) != digests] == [], report
+        assert seconds < GO_ON_SECONDS, report
+        assert max(rollout.longest_pause() for rollout in others) < PAUSE_SECONDS
+        disturbed.mend(fault)
+        version = 3
+        while disturbed.digests(version) != digests:
+            assert time.monotonic() < began + 90, report
+            await asyncio.sleep(1)
+            version += 1
+            await learner.train(version, 0.02)
+            digests = digests_of(policy)
+            assert [rollout.name for rollout in others if rollout.digests(version) != digests] == [], report
+
+
+@asynccontextmanager
+async def fleet(
+    policy: Policy, folder: Path, *, on_machines: bool
+) -> AsyncIterator[tuple[Learner, list[Rollout]]]:
+    """Give a learner and rollouts that are not started yet; kill them at the end."""
+    with ExitStack() as undo:
+        places = undo.enter_context(machines(ROLLOUTS)) if on_machines else (None,) * ROLLOUTS
+        settings = {"max_lag": 2, "patience_seconds": PATIENCE, "host": HOST if on_machines else "127.0.0.1"}
+        async with learner_of(policy, DEADLINE, **settings) as learner:
+            rollouts = [
+                Rollout(f"rollout-{number}", learner.address, folder, place)
+                for number, place in enumerate(places)
+            ]
+            try:
+                yield learner, rollouts
+            finally:
+                for rollout in rollouts:
+                    rollout.kill()
+
+
+async def started(learner: Learner, rollouts: Sequence[Rollout]) -> None:
+    """Start rollouts, and return once the fleet has them."""
+    for rollout in rollouts:
+        rollout.start()
+    names = {rollout.name for rollout in rollouts}
+    await until(lambda: names <= {member.worker_id for member in learner.fleet.members()}, seconds=60)
+
+
+async def until(true: Callable[[], bool], *, seconds: float) -> None:
+    """Return once something is true, within a bound."""
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110 (what is waited for is in another process)
+            await asyncio.sleep(0.005)
+
+
+def digests_of(policy: Policy) -> dict[str, int]:
+    """Return the digest of each tensor of the learner."""
+    return {name: digest(tensor.detach().contiguous()) for name, tensor in policy.named_tensors()}
