@@ -13,6 +13,7 @@ import pytest
 import torch
 from learner.fakes import config_with, contrast, save
 from safetensors.torch import load_file
+from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State, load_tensors, read_state
 from slipstream.learner.checkpoints.shards import LiveShards, shards_of
 from slipstream.learner.checkpoints.stream import Form, file_order, pieces_of, write_file
@@ -87,7 +88,7 @@ def test_a_step_does_not_change_a_checkpoint_that_is_being_written(policy: Polic
 
     writer.copy_unwritten = noted  # type: ignore[method-assign]
     parameters = list(policy.model.parameters())
-    lockstep = Lockstep(Alone(), training, None, writer)  # type: ignore[arg-type]
+    lockstep = Lockstep(Alone(), training, Snapshot(policy, Alone()), writer)
 
     async def run() -> dict[str, torch.Tensor]:
         await lockstep.begin_checkpoint(State(version=1, model_fingerprint="f"))

@@ -35,7 +35,10 @@ class Disconnected(FakeReplay):
 class Parts:
     """A lockstep and a publisher that do nothing."""
 
-    async def take_snapshot(self, *, probe: bool) -> None:
+    async def begin_snapshot(self, *, probe: bool) -> None:
+        """Copy nothing."""
+
+    async def settle_snapshot(self) -> None:
         """Copy nothing."""
 
     def wants_probe(self, version: int) -> bool:

@@ -28,6 +28,7 @@ from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1 import types_pb2
 
 T = TypeVar("T")
+WeightUpdate = Callable[[Callable[[], None]], None]
 GRACE_SECONDS: Final = 20.0
 """How long another rank waits for rank 0's next command after SIGTERM. While a checkpoint is being written,
 it waits for as long as rank 0 lives."""
@@ -65,7 +66,7 @@ class Lockstep:
             return self.training.train(
                 groups,
                 version=version,
-                update=_after_copying(self._writer),
+                update=_after_copying(self._snapshot, self._writer),
                 stopped=stopped,
                 unvaried_share=unvaried_share,
             )
@@ -74,8 +75,17 @@ class Lockstep:
 
     async def take_snapshot(self, *, probe: bool = True) -> None:
         """Copy the weights for a publication. Nothing may be reading the last copy. See Snapshot.take."""
+        await self.begin_snapshot(probe=probe)
+        await self.settle_snapshot()
+
+    async def begin_snapshot(self, *, probe: bool = True) -> None:
+        """Begin to copy the weights. A step that changes them before they are copied waits for it."""
         command = pb.RankCommand(snapshot=pb.TakeSnapshot(probe=probe))
-        await self._on_all_ranks(command, lambda: self._snapshot.take(probe=probe))
+        await self._on_all_ranks(command, lambda: self._snapshot.begin(probe=probe))
+
+    async def settle_snapshot(self) -> None:
+        """Wait until the weights are copied. Errors: those of copying them."""
+        await asyncio.to_thread(self._snapshot.wait)
 
     async def begin_checkpoint(self, state: State) -> None:
         """Begin to write a checkpoint in the background. Errors: OSError."""
@@ -147,19 +157,21 @@ def _execute_command(
 ) -> None:
     match command.WhichOneof("command"):
         case "train":
-            _train(command.train, batch, training, writer)
+            _train(command.train, batch, training, _after_copying(snapshot, writer))
         case "snapshot":
-            snapshot.take(probe=command.snapshot.probe)
+            snapshot.begin(probe=command.snapshot.probe)
         case "save":
             writer.begin(command.save.version, collect(training))
         case "settle":
             _settle(writer)
 
 
-def _after_copying(writer: CheckpointWriter) -> Callable[[Callable[[], None]], None]:
-    """Return an `update` of TrainingStep.train that first copies what a checkpoint has yet to write."""
+def _after_copying(snapshot: Snapshot, writer: CheckpointWriter) -> WeightUpdate:
+    """Return an `update` of TrainingStep.train that first waits until a publication has copied the weights,
+    and copies what a checkpoint has yet to write."""
 
     def update(change: Callable[[], None]) -> None:
+        snapshot.finished()
         writer.copy_unwritten()
         change()
 
@@ -167,12 +179,12 @@ def _after_copying(writer: CheckpointWriter) -> Callable[[Callable[[], None]], N
 
 
 def _train(
-    command: pb.TrainBatch, batch: Sequence[bytes], training: step.TrainingStep, writer: CheckpointWriter
+    command: pb.TrainBatch, batch: Sequence[bytes], training: step.TrainingStep, update: WeightUpdate
 ) -> None:
     groups = [codec.group_from_proto(types_pb2.Group.FromString(group)) for group in batch]
     share = command.unvaried_share if command.HasField("unvaried_share") else None
     try:
-        training.train(groups, version=command.version, update=_after_copying(writer), unvaried_share=share)
+        training.train(groups, version=command.version, update=update, unvaried_share=share)
     except gradients.Abandoned:
         return
 

@@ -1,9 +1,10 @@
 """Publication of a version: a snapshot of the weights, its broadcast, the announcement.
 
-    train v ─▶ snapshot v ─▶ train v + 1 ────────────▶ snapshot v + 1 ─▶ …
-                        └──▶ broadcast v ─▶ announce ──┘ waits for both
+    train v ─┬─▶ train v + 1: gradients ─▶ update ──────┬─▶ …
+             └─▶ snapshot v ─▶ broadcast v ─▶ announce ─┘ waits for both
 
-Without overlap, training waits for the announcement. A snapshot changes only while nothing reads it.
+Without overlap, training waits for the announcement. With overlap a single rank copies the weights beside the
+gradients of the next step, whose update waits for the copy. A snapshot changes only while nothing reads it.
 """
 
 import asyncio
@@ -52,18 +53,18 @@ class Publishing:
         self._last = NOTHING
 
     async def publish(self, version: int) -> Published:
-        """Publish the current weights as `version`; return once training may change them.
+        """Publish the current weights as `version`; return once training may go on.
 
         The result is that of this publication; with overlap, that of the one before. Errors: RankLost,
         Unreachable.
         """
         await self.settle()
-        taken = asyncio.Event()
+        began_to_copy = asyncio.Event()
         self._running = running = BackgroundTask.begin(
-            self._bring_shown(version, taken), "publication", self._log, version=version
+            self._bring_shown(version, began_to_copy), "publication", self._log, version=version
         )
         try:
-            await self.race_with_publication(taken.wait())
+            await self.race_with_publication(began_to_copy.wait())
         except asyncio.CancelledError:
             running.cancel()
             raise
@@ -89,21 +90,25 @@ class Publishing:
         if running is not None:
             self._last = await running.settle()
 
-    async def _bring_shown(self, version: int, taken: asyncio.Event) -> Published:
+    async def _bring_shown(self, version: int, began_to_copy: asyncio.Event) -> Published:
         """Add the whole publication to the timeline, also the part that is beside training."""
         with self._timeline.during("publish", step=version):
-            return await self._bring(version, taken)
+            return await self._bring(version, began_to_copy)
 
-    async def _bring(self, version: int, taken: asyncio.Event) -> Published:
-        """Copy the weights, set `taken`, broadcast the copy, announce it. Errors: RankLost, Unreachable."""
+    async def _bring(self, version: int, began_to_copy: asyncio.Event) -> Published:
+        """Copy the weights, broadcast the copy, announce it. Errors: RankLost, Unreachable.
+
+        began_to_copy: set once training may go on; a step changes the weights after they are copied.
+        """
         began = time.monotonic()
         async with self._weights:  # held until the end of the broadcast, which reads the snapshot
             try:
-                await self._lockstep.take_snapshot(probe=self._publisher.wants_probe(version))
+                await self._lockstep.begin_snapshot(probe=self._publisher.wants_probe(version))
+                began_to_copy.set()
+                await self._lockstep.settle_snapshot()
             except BaseException:
                 self._publisher.refuse(f"the snapshot of version {version} is incomplete")
                 raise
-            taken.set()
             published = await self._publisher.publish(version)
         await self._replay.announce(version)
         return replace(published, seconds=time.monotonic() - began)

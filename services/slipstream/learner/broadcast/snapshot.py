@@ -1,11 +1,16 @@
 """A copy of the policy's weights for publication, so that training may continue to change the policy."""
 
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
 import torch
 
 from slipstream.learner.broadcast.parity_probe import ParityProbe, take_parity_probe
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.weights.changes import ChangeLog
+from slipstream.weights.threads import in_thread
 
 
 class Snapshot:
@@ -21,26 +26,70 @@ class Snapshot:
         self._parity_tokens = parity_tokens
         self.probe: ParityProbe | None = None
         self.tensors: dict[str, torch.Tensor] = {}
+        self._copying: Future[None] | None = None
         self.changes = ChangeLog(self.tensors) if deltas else None
 
-    @torch.no_grad()
     def take(self, *, probe: bool = True) -> None:
         """Copy the current weights; all ranks must call. On rank 0, nothing may be reading `tensors`.
 
         probe: whether to compute the parity probe, if there are `parity_tokens`.
         """
-        on_gpu = self._policy.device.type == "cuda"
-        for name, tensor in self._policy.named_tensors():
-            if self._ranks.rank:
-                continue
-            first = name not in self.tensors
-            if first:
-                self.tensors[name] = torch.empty(tensor.shape, dtype=self._policy.dtype, pin_memory=on_gpu)
-            if first or self.changes is None:
-                self.tensors[name].copy_(tensor)
-            else:
-                self.changes.update(name, tensor.detach().to("cpu", self._policy.dtype).contiguous())
-        if self.changes is not None:
-            self.changes.settle()
+        self.begin(probe=probe)
+        self.wait()
+
+    def begin(self, *, probe: bool = True) -> None:
+        """Begin to copy the current weights, as in `take`.
+
+        The weights must not change before `finished` or `wait` has returned, and `tensors` has them after
+        `wait` only. A single rank copies in a thread, beside its next forward and backward passes. Several
+        ranks gather their parts, and have copied when this returns.
+        """
+        self.finished()
         probed = probe and self._parity_tokens > 0
         self.probe = take_parity_probe(self._policy, self._parity_tokens) if probed else None
+        if self._ranks.size > 1:
+            self._copying = None
+            self._copy(nullcontext())
+        else:
+            self._copying = in_thread(
+                partial(self._copy, _own_stream(self._policy.device)), "copy of the weights"
+            )
+
+    def finished(self) -> None:
+        """Wait until the weights that are being copied may change, also if copying them fails."""
+        if self._copying is not None:
+            wait([self._copying])
+
+    def wait(self) -> None:
+        """Wait until the weights are copied. Errors: those of copying them."""
+        if self._copying is not None:
+            self._copying.result()
+
+    @torch.no_grad()
+    def _copy(self, stream: AbstractContextManager[object]) -> None:
+        on_gpu = self._policy.device.type == "cuda"
+        with stream:
+            for name, tensor in self._policy.named_tensors():
+                if self._ranks.rank:
+                    continue
+                first = name not in self.tensors
+                if first:
+                    self.tensors[name] = torch.empty(
+                        tensor.shape, dtype=self._policy.dtype, pin_memory=on_gpu
+                    )
+                if first or self.changes is None:
+                    self.tensors[name].copy_(tensor)
+                else:
+                    self.changes.update(name, tensor.detach().to("cpu", self._policy.dtype).contiguous())
+        if self.changes is not None:
+            self.changes.settle()
+
+
+def _own_stream(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context whose copies from a GPU wait for the work that the GPU has got until now, and for none
+    that it gets later."""
+    if device.type != "cuda":
+        return nullcontext()
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    return torch.cuda.stream(stream)

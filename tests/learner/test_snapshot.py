@@ -1,0 +1,113 @@
+"""The weights are copied beside the gradients of the next step, and before its update changes them."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from learner.fakes import config_with, contrast
+from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.checkpoints.checkpoint import CheckpointWriter
+from slipstream.learner.lockstep import Lockstep
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.ranks.ranks import Alone
+from slipstream.learner.training.step import TrainingStep
+
+SECONDS = 20.0
+
+
+class SlowCopies:
+    """Copies of weights that stand still after the first tensor, until `go` is set, or that fail."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._named_tensors = policy.named_tensors
+        self.fails = False
+        self.copying = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for number, named in enumerate(self._named_tensors()):
+            yield named
+            if number == 0:
+                self.copying.set()
+                assert self.go.wait(SECONDS)
+                if self.fails:
+                    raise RuntimeError("out of memory")
+
+
+def weights_of(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in policy.named_tensors()}
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(other[name], one[name]) for name in one)
+
+
+@pytest.mark.parametrize("deltas", [True, False])
+def test_a_step_computes_gradients_while_the_weights_are_copied_and_changes_them_afterwards(
+    policy: Policy, tmp_path: Path, deltas: bool
+) -> None:
+    training, snapshot = TrainingStep(policy, config_with()), Snapshot(policy, Alone(), deltas=deltas)
+    lockstep = Lockstep(Alone(), training, snapshot, CheckpointWriter(tmp_path, Alone()))
+    snapshot.take()
+    first = weights_of(policy)
+
+    async def step(version: int) -> None:
+        await lockstep.train([contrast("a")], version=version, stopped=lambda: False, unvaried_share=None)
+
+    async def run() -> None:
+        await step(0)
+        second = weights_of(policy)
+        assert not equal(first, second)
+        slow = policy.named_tensors = SlowCopies(policy)  # type: ignore[method-assign]
+        await lockstep.begin_snapshot()
+        assert await asyncio.to_thread(slow.copying.wait, SECONDS)
+        training_on = asyncio.create_task(step(1))
+        parameters = list(policy.model.parameters())
+        async with asyncio.timeout(SECONDS):
+            while not all(p.grad is not None for p in parameters):  # noqa: ASYNC110 (it is in a thread)
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert not training_on.done()
+        slow.go.set()
+        await training_on
+        await lockstep.settle_snapshot()
+        assert equal(snapshot.tensors, second)
+        del policy.named_tensors  # type: ignore[attr-defined]
+        assert not equal(second, weights_of(policy))
+
+    asyncio.run(asyncio.wait_for(run(), 3 * SECONDS))
+
+
+def test_a_copy_that_fails_fails_the_publication_and_holds_up_no_step(policy: Policy, tmp_path: Path) -> None:
+    snapshot = Snapshot(policy, Alone())
+    lockstep = Lockstep(
+        Alone(), TrainingStep(policy, config_with()), snapshot, CheckpointWriter(tmp_path, Alone())
+    )
+    slow = policy.named_tensors = SlowCopies(policy)  # type: ignore[method-assign]
+    slow.fails = True
+    slow.go.set()
+
+    async def run() -> None:
+        await lockstep.begin_snapshot()
+        with pytest.raises(RuntimeError, match="out of memory"):
+            await lockstep.settle_snapshot()
+        await lockstep.train([contrast("a")], version=0, stopped=lambda: False, unvaried_share=None)
+
+    asyncio.run(asyncio.wait_for(run(), 3 * SECONDS))
+
+
+def test_a_second_copy_begins_after_the_first(policy: Policy) -> None:
+    snapshot = Snapshot(policy, Alone())
+    slow = policy.named_tensors = SlowCopies(policy)  # type: ignore[method-assign]
+    snapshot.begin()
+    assert slow.copying.wait(SECONDS)
+    slow.copying.clear()
+    second = threading.Thread(target=snapshot.take)
+    second.start()
+    assert not slow.copying.wait(0.2)
+    slow.go.set()
+    second.join(SECONDS)
+    assert slow.copying.is_set()
