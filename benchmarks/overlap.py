@@ -3,9 +3,10 @@
     python -m benchmarks.overlap [--steps N] [--layers L] [--width W] [--group-size G] [--rounds R]
 
 The engine is emulated, so that the cores are the learner's and the broadcast's; gradients and transfer are
-real. Without overlap a step takes training + snapshot + broadcast; an ideal overlap hides the broadcast, and
-a step takes the longer of the two. Both cores are busy already when torch trains with two threads: then there
-is nothing to hide behind.
+real. About half of the answers are rewarded, so each step changes all weights in float32, and each version is
+sent in full. Without overlap a step takes training + copy + broadcast; an ideal overlap hides copy and
+broadcast, and a step takes the longer of the two. Both cores are busy already when torch trains with two
+threads: then there is nothing to hide behind.
 """
 
 import argparse
@@ -21,6 +22,9 @@ from benchmarks.circle import ADDITION, laid_over, rows_of
 from benchmarks.ratio import print_ratio
 
 SKIPPED_STEPS = 3
+MIB = 1 << 20
+HALF_OF_THE_ANSWERS = r"[0-4]\d*"
+"""Answers of the emulated engine consist of random digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,8 @@ class Measured:
     train: float
     publish: float
     transfer: float
+    sent: float
+    """Bytes."""
 
 
 def main() -> None:
@@ -49,10 +55,12 @@ def main() -> None:
                 steps = rows_of(job(arguments, overlap=overlap), Path(scratch) / f"{number}-{overlap}")
                 runs.append(read(steps))
     medians = {overlap: median(runs) for overlap, runs in measured.items()}
-    print("| overlap | step | train | waits to publish | transfer |\n| --- | --- | --- | --- | --- |")
+    print("| overlap | step | train | waits to publish | transfer | MiB sent |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for overlap, row in medians.items():
-        cells = (f"{1000 * getattr(row, name):,.0f} ms" for name in Measured.__slots__)
-        print(f"| {'on' if overlap else 'off'} | {' | '.join(cells)} |")
+        times = (row.step, row.train, row.publish, row.transfer)
+        cells = " | ".join(f"{1000 * seconds:,.0f} ms" for seconds in times)
+        print(f"| {'on' if overlap else 'off'} | {cells} | {row.sent / MIB:,.1f} |")
     print()
     print_ratio("a step with overlap / without", medians[True].step / medians[False].step)
     print_ratio("wait to publish with overlap / without", medians[True].publish / medians[False].publish)
@@ -67,6 +75,7 @@ def job(arguments: argparse.Namespace, *, overlap: bool) -> dict[str, Any]:
         {
             "model": {"tiny": {"layers": layers, "width": width, "heads": width // 64, "max_tokens": 128}},
             "warmup": {"steps": 0},
+            "rewards": [{"name": "format", "kind": "format", "weight": 1.0, "pattern": HALF_OF_THE_ANSWERS}],
             "staleness": {"pipeline_depth": 4},
             "rollout": {
                 "engine": "emulated",
@@ -75,7 +84,7 @@ def job(arguments: argparse.Namespace, *, overlap: bool) -> dict[str, Any]:
             },
             "learner": {"steps": steps, "groups_per_step": 16, "checkpoint": {"every_steps": steps}},
             "weights": {"overlap": overlap},
-            "evaluation": {"prompts": 4, "samples_per_prompt": 1},
+            "evaluation": {"prompts": 4, "samples_per_prompt": 1, "reward": "format"},
         },
     )
 
@@ -88,8 +97,10 @@ def median(runs: Sequence[Measured]) -> Measured:
 
 
 def read(steps: Sequence[Mapping[str, Any]]) -> Measured:
-    """Return the medians after the first steps."""
+    """Return the medians after the first steps. Errors: ValueError if a step changed nothing."""
     kept = steps[SKIPPED_STEPS:]
+    if not all(row["gradient_norm"] for row in kept):
+        raise ValueError("a step had no gradient, so its version was not sent")
     return Measured(
         step=statistics.median(
             after["elapsed_seconds"] - before["elapsed_seconds"] for before, after in pairwise(kept)
@@ -97,6 +108,7 @@ def read(steps: Sequence[Mapping[str, Any]]) -> Measured:
         train=statistics.median(row["train_seconds"] for row in kept),
         publish=statistics.median(row["publish_seconds"] for row in kept),
         transfer=statistics.median(row["transfer_seconds"] for row in kept),
+        sent=statistics.median(row["sent_bytes"] for row in kept),
     )
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,36 @@ def test_a_damaged_bucket_is_refused_before_any_of_its_tensors_is_yielded() -> N
             lambda _: send(Damaging(), manifest, tensors, version=1, device=CPU),  # type: ignore[arg-type]
             1,
         )
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        pytest.param([0, 0, 1, 2], "bucket 1 .*: bucket 0 instead of 1", id="repeated"),
+        pytest.param([1, 0, 2, 3], "bucket 0 .*: bucket 1 instead of 0", id="reordered"),
+        pytest.param([0, 2, 3], "bucket 1 .*: bucket 2 instead of 1", id="one_missing"),
+        pytest.param([0, 1, 2], "broadcast of .* bytes failed", id="truncated"),
+    ],
+)
+def test_buckets_in_another_order_and_parts_of_a_version_are_refused(order: list[int], reason: str) -> None:
+    groups, tensors = form(1, 2), {f"t{n}": torch.full((256,), float(n)) for n in range(4)}
+    shapes = [(name, tuple(tensor.shape)) for name, tensor in tensors.items()]
+    manifest = plan(shapes, dtype=torch.float32, bucket_bytes=1024, model_fingerprint="f")
+    buckets: list[torch.Tensor] = []
+
+    class Recording:
+        def broadcast(self, tensor: torch.Tensor) -> None:
+            buckets.append(tensor.clone())
+
+    def send_in_order(group: WeightGroup) -> None:
+        for number in order:
+            with suppress(TransferError):
+                group.broadcast(buckets[number])
+        group.close()
+
+    send(Recording(), manifest, tensors, version=1, device=CPU)  # type: ignore[arg-type]
+    with pytest.raises(TransferError, match=reason):
+        exchange(groups, manifest, send_in_order, 1)
 
 
 def test_a_bucket_keeps_its_bytes_while_the_next_ones_travel() -> None:
