@@ -10,11 +10,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-HOST = "198.18.77.1"
-"""Address of the test's own process on the bridge, in the range for benchmarks of networks (RFC 2544)."""
-PREFIX = "198.18.77"
-CAN_MAKE_MACHINES = os.geteuid() == 0 and shutil.which("ip") is not None
-BRIDGE = "slipstream0"
+PREFIX = f"198.18.{os.getpid() % 256}"
+"""Of the addresses, in the range for benchmarks of networks (RFC 2544)."""
+HOST = f"{PREFIX}.1"
+"""Address of the test's own process on the bridge."""
+BRIDGE = f"slip{os.getpid()}"
+
+
+def can_make_machines() -> bool:
+    """Return whether this process may make links and namespaces."""
+    if shutil.which("ip") is None:
+        return False
+    made = subprocess.run(("ip", "netns", "add", BRIDGE), capture_output=True, check=False).returncode == 0
+    return made and subprocess.run(("ip", "netns", "delete", BRIDGE), check=False).returncode == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ class Machine:
 
 @contextmanager
 def machines(count: int) -> Iterator[Sequence[Machine]]:
-    """Give machines that reach each other and HOST; they vanish with the context. Needs root and iproute2."""
+    """Give machines that reach each other and HOST; they vanish with the context."""
     with ExitStack() as undo:
         _ip("link", "add", BRIDGE, "type", "bridge")
         undo.callback(_ip, "link", "delete", BRIDGE)
@@ -48,7 +56,7 @@ def machines(count: int) -> Iterator[Sequence[Machine]]:
         _ip("link", "set", BRIDGE, "up")
         made = []
         for number in range(count):
-            machine = Machine(f"slipstream-{os.getpid()}-{number}", f"slip{number}")
+            machine = Machine(f"{BRIDGE}-{number}", f"s{number}p{os.getpid()}")
             _ip("netns", "add", machine.namespace)
             undo.callback(_ip, "netns", "delete", machine.namespace)
             peer = ("type", "veth", "peer", "name", "eth0", "netns", machine.namespace)

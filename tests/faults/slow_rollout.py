@@ -29,7 +29,7 @@ from slipstream.weights.group import form_group
 from slipstream.weights.manifest import Manifest
 
 FORMING_SECONDS = 0.1
-LOADING_SECONDS = 0.5
+LOADING_SECONDS = 0.3
 RECEIPT_SECONDS = 1.0
 """The time of all buckets of a version or of a delta, besides that of the transfer."""
 
@@ -65,13 +65,13 @@ class SlowEngine(EmulatedEngine):
         self._note(f"loading {version}")
         await asyncio.sleep(LOADING_SECONDS)
         await super().commit(version)
-        digests = {name: digest(tensor) for name, tensor in self.base.tensors.items()}
-        Path(self._events.name).with_suffix(f".{version}.json").write_text(json.dumps(digests))
 
     async def resume(self) -> None:
         """Note the end of a pause."""
         await super().resume()
         self._note("resume")
+        digests = {name: digest(tensor) for name, tensor in self.base.tensors.items()}
+        Path(self._events.name).with_suffix(f".{self._version}.json").write_text(json.dumps(digests))
 
     def _part(self, name: str, seconds: float) -> Callable[[], None]:
         def progress() -> None:

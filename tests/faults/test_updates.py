@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from faults.machines import CAN_MAKE_MACHINES, HOST, Machine, machines
+from faults.machines import HOST, Machine, can_make_machines, machines
 from learner.fakes import said
 from learner.worker import Learner, learner_of
 from slipstream.config import TinyModel
@@ -31,10 +31,10 @@ SLOW_ROLLOUT = Path(__file__).with_name("slow_rollout.py")
 ROLLOUTS = 4
 PATIENCE = 1.0
 DEADLINE = 60.0
-GO_ON_SECONDS = 12.0
-"""Far below the deadline: the rollouts that are not disturbed serve the version before."""
+GO_ON_SECONDS = DEADLINE / 3
+"""The rollouts that are not disturbed serve the version before; on an idle machine it takes 3 to 6 s."""
 PAUSE_SECONDS = 2.0
-"""The longest pause of a rollout that is not disturbed. Half a second of it is the load."""
+"""The longest pause of a rollout that is not disturbed; 0.3 s of it are the load."""
 
 EVENTS = {"forming": "forming", "full": "full 3", "delta": "delta 3", "loading": "loading 3"}
 EVENTS_BEFORE = {"forming": 2, "full": 9, "delta": 5, "loading": 1}
@@ -112,22 +112,14 @@ def policy(tmp_path: Path) -> Policy:
     return load_policy(directory, source=directory, device=CPU, dtype=torch.float32)
 
 
-FAULTS = (
-    "kill",
-    "stop",
-    pytest.param(
-        "cut",
-        marks=pytest.mark.skipif(not CAN_MAKE_MACHINES, reason="needs root and iproute2"),
-    ),
-)
-
-
 @pytest.mark.faults
 @pytest.mark.parametrize("part", ["forming", "full", "delta", "loading"])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
 def test_a_rollout_disturbed_in_an_update_costs_the_others_neither_the_version_nor_a_long_pause(
     policy: Policy, tmp_path: Path, fault: str, part: str
 ) -> None:
+    if fault == "cut" and not can_make_machines():
+        pytest.skip("needs iproute2, and the right to make network namespaces")
     asyncio.run(asyncio.wait_for(disturbed_update(policy, tmp_path, fault, part), 300))
 
 

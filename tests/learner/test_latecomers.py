@@ -194,6 +194,42 @@ def test_a_rollout_that_stops_in_the_forming_of_a_group_is_left_out_and_the_othe
     play_patiently(policy, scene)
 
 
+def test_a_group_waits_for_a_rollout_that_may_not_be_left_out_and_comes_late(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        late, other = Worker("late"), Worker("other")
+        await learner.join(other)
+        await learner.publish(1)
+        late.faults.append("late_at_prepare")
+        await learner.join(late)
+        publishing = asyncio.create_task(learner.publish(2))
+        await asyncio.sleep(4 * PATIENCE)
+        late.go.set()
+        assert (await publishing).rollouts == 2
+        assert "stands still" not in said(learner.log)
+        assert learner.metrics.registry.get_sample_value("slipstream_publish_failures_total") == 0
+
+    play_patiently(policy, scene, max_lag=0)
+
+
+def test_a_rollout_that_is_ready_only_after_its_group_was_left_gets_the_version_in_a_new_one(
+    policy: Policy,
+) -> None:
+    async def scene(learner: Learner) -> None:
+        slow, other = Worker("slow"), Worker("other")
+        await learner.join(other)
+        await learner.publish(1)
+        slow.faults.append("late_after_forming")
+        await learner.join(slow)
+        publishing = asyncio.create_task(learner.publish(2))
+        await until(lambda: "an update stands still during=forming" in said(learner.log))
+        slow.go.set()
+        assert (await publishing).rollouts == 2
+        assert "a member failed before the broadcast" not in said(learner.log)
+        assert {member.failures for member in learner.fleet.members()} == {0}
+
+    play_patiently(policy, scene)
+
+
 def test_rollouts_that_stop_one_after_the_other_in_one_publication_are_left_out(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         workers = [Worker(f"w{number}") for number in range(5)]
@@ -201,10 +237,11 @@ def test_rollouts_that_stop_one_after_the_other_in_one_publication_are_left_out(
         assert (await learner.publish(1)).rollouts == 5
         workers[0].faults.append("stuck_in_the_middle")
         workers[1].faults.append("stuck_in_forming_2")  # of the group without the first one
-        workers[2].faults += ["stuck_in_the_middle"]
-        published = await learner.publish(2)
-        assert published.seconds < DEADLINE / 3
+        workers[2].faults.append("stuck_in_epoch_3")  # the group without both of them
+        published = await learner.publish(2, seconds=DEADLINE)
+        assert published.seconds < DEADLINE / 2
         assert [worker.version for worker in workers] == [1, 1, 1, 2, 2], said(learner.log)
+        assert said(learner.log).count("an update stands still") == 3
         for worker in workers:
             worker.released.set()
         assert (await learner.publish(3)).rollouts == 5

@@ -78,3 +78,39 @@ def test_a_batch_and_a_publication_that_fail_together_lose_no_exception(turns: i
     seen = f"{raised} {log.stream.getvalue()}"
     assert "replay: no batch" in seen
     assert "replay: not announced" in seen
+
+
+class FailedCopy(Parts):
+    """A lockstep and a publisher: the copy of the weights fails after it has begun."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    async def settle_snapshot(self) -> None:
+        """Fail."""
+        raise MemoryError("no memory for the copy")
+
+    def refuse(self, reason: str) -> None:
+        """Note why no weights are sent any more."""
+        self.reason = reason
+
+    async def publish(self, version: int) -> None:
+        """Must not be called."""
+        raise AssertionError("weights of no single version are sent")
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_after_a_copy_that_fails_nothing_is_sent_and_the_learner_gets_the_error(overlap: bool) -> None:
+    async def run() -> None:
+        parts: Any = FailedCopy()
+        replay: Any = Disconnected(0)
+        log = Log(pod="learner", stream=io.StringIO())
+        publishing = Publishing(
+            lockstep=parts, publisher=parts, replay=replay, weights=asyncio.Lock(), overlap=overlap, log=log
+        )
+        with pytest.raises(MemoryError, match="no memory for the copy"):
+            await publishing.publish(3)
+            await publishing.settle()
+        assert parts.reason == "the snapshot of version 3 is incomplete"
+
+    asyncio.run(asyncio.wait_for(run(), 20))

@@ -81,7 +81,9 @@ def test_a_step_computes_gradients_while_the_weights_are_copied_and_changes_them
     asyncio.run(asyncio.wait_for(run(), 3 * SECONDS))
 
 
-def test_a_copy_that_fails_fails_the_publication_and_holds_up_no_step(policy: Policy, tmp_path: Path) -> None:
+def test_a_copy_that_fails_raises_its_error_where_it_is_awaited_and_holds_up_no_step(
+    policy: Policy, tmp_path: Path
+) -> None:
     snapshot = Snapshot(policy, Alone())
     lockstep = Lockstep(
         Alone(), TrainingStep(policy, config_with()), snapshot, CheckpointWriter(tmp_path, Alone())

@@ -42,10 +42,11 @@ class Died(Exception):
 
 
 class Worker:
-    """`faults` are places, each used up once: die_at_prepare, silent_at_prepare, die_at_begin,
-    slow_to_pause, die_in_the_middle, stuck_in_the_middle, damaged, die_at_applied, die_at_commit. After
-    late_at_prepare, late_at_begin or late_at_commit it answers only when `go` is set. At
-    stuck_in_forming_N (after N steps) and stuck_in_the_middle it stops until `released` is set."""
+    """`faults` are places, each used up once: die_at_prepare, silent_at_prepare, die_at_begin, slow_to_pause,
+    die_in_the_middle, damaged, die_at_applied, die_at_commit. After late_at_prepare, late_after_forming,
+    late_at_begin or late_at_commit it answers only when `go` is set. At stuck_in_forming_N (after N steps),
+    stuck_in_the_middle and stuck_in_epoch_N (in the middle of a broadcast of this epoch) it stops until
+    `released` is set."""
 
     def __init__(
         self, name: str, *, faults: tuple[str, ...] = (), base: BaseCopy | None = None, **join: Any
@@ -125,6 +126,8 @@ class Worker:
                 )
             except TransferError as error:
                 return pb.WorkerMessage(failed=pb.Failed(**update, reason=str(error)))
+            if self._fault("late_after_forming"):
+                await self.go.wait()
             self.epochs.append(self.prepare.epoch)
         return pb.WorkerMessage(ready=pb.Ready(**update, base_version=self._base_version()))
 
@@ -180,7 +183,7 @@ class Worker:
             if self._fault("die_in_the_middle"):
                 self._group.close()
                 raise Died
-            if self._fault("stuck_in_the_middle"):
+            if self._fault("stuck_in_the_middle") or self._fault(f"stuck_in_epoch_{prepare.epoch}"):
                 self.released.wait(120)
         self._received = received
 

@@ -36,7 +36,10 @@ BEAT_SECONDS: Final = 1.0
 
 
 class Lockstep:
-    """Executes commands on all ranks, one at a time; called on rank 0. Errors of every method: RankLost."""
+    """Executes commands on all ranks, one at a time; called on rank 0.
+
+    Errors of every method: RankLost, and those that it names.
+    """
 
     def __init__(
         self,

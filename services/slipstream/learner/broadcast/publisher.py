@@ -27,7 +27,7 @@ import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
-from slipstream.learner.broadcast.latecomers import POLL_SECONDS, Latecomers
+from slipstream.learner.broadcast.latecomers import POLL_SECONDS, Answers, Latecomers
 from slipstream.learner.broadcast.pace import Pace
 from slipstream.learner.broadcast.parity_probe import ParityProbe
 from slipstream.parallel import both, task_group
@@ -258,14 +258,11 @@ class Publisher:
             member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
             nonces[member] = nonce
             rank += member.ranks
-        self._paces["forming"].begin()
         ready = self._ready(version, nonces)
         fault, answers = await both(self._form(members), ready) if forming else (None, await ready)
         if len(answers) < len(members):
             self._abort(members, "the update goes on without a rollout that is late")
-        elif fault is None and all(answers.values()):
-            if forming:
-                self._paces["forming"].step()
+        elif self._group is not None and all(answers.values()):
             return {member: _base_of(answer) for member, answer in answers.items()}
         else:
             self._fail(version, members, fault or "another member was not ready")
@@ -285,15 +282,29 @@ class Publisher:
                 for member in nonces
             }
             late = await self._latecomers.leave_out(
-                asking, version, "ready", answered=lambda member: self._store.server.used(nonces[member])
+                asking, version, "ready", answered=lambda member: self._has_come(nonces[member])
             )
             if late:
                 self._failing = True  # what the others report now is no failure of theirs
                 self._leave_group()
-            elif forming and await self._stands_still("forming", asking.values(), version):
-                late = await self._latecomers.leave_out(asking, version, "ready")
+            elif forming and all(task.done() or self._has_come(nonces[m]) for m, task in asking.items()):
+                late = await self._watch_forming(asking, version)
         self._stood_still &= not late
         return {member: task.result() for member, task in asking.items() if member not in late}
+
+    def _has_come(self, nonce: bytes) -> bool:
+        """Return whether a member has connected, with its nonce, to form a group."""
+        return self._store.server.used(nonce)
+
+    async def _watch_forming(self, asking: Answers, version: int) -> Sequence[Member]:
+        """Wait until a group is formed whose members have all come; return those that stop meanwhile."""
+        pace = self._paces["forming"]
+        pace.begin()
+        if await self._stands_still("forming", asking.values(), version):
+            return await self._latecomers.leave_out(asking, version, "ready")
+        if all(task.result() for task in asking.values()):
+            pace.step()
+        return ()
 
     async def _stands_still(self, kind: str, tasks: Iterable[asyncio.Task[Any]], version: int) -> bool:
         """Wait for the tasks, whose pace is of this kind; leave the group if they stand still meanwhile.

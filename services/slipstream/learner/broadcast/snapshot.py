@@ -27,6 +27,9 @@ class Snapshot:
         self.probe: ParityProbe | None = None
         self.tensors: dict[str, torch.Tensor] = {}
         self._copying: Future[None] | None = None
+        on_gpu = policy.device.type == "cuda"
+        self._copies = torch.cuda.Stream(policy.device) if on_gpu else None
+        self._takes_memory = ranks.size == 1 and _makes_tensors(policy)
         self.changes = ChangeLog(self.tensors) if deltas else None
 
     def take(self, *, probe: bool = True) -> None:
@@ -41,19 +44,18 @@ class Snapshot:
         """Begin to copy the current weights, as in `take`.
 
         The weights must not change before `finished` or `wait` has returned, and `tensors` has them after
-        `wait` only. A single rank copies in a thread, beside its next forward and backward passes. Several
-        ranks gather their parts, and have copied when this returns.
+        `wait` only. A single rank copies in a thread, beside its next forward and backward passes. All is
+        copied when this returns if several ranks gather their parts, or if tensors are made for the
+        publication (merged adapters, single experts): these would take memory beside those passes.
         """
         self.finished()
         probed = probe and self._parity_tokens > 0
         self.probe = take_parity_probe(self._policy, self._parity_tokens) if probed else None
-        if self._ranks.size > 1:
+        if self._ranks.size > 1 or self._takes_memory:
             self._copying = None
             self._copy(nullcontext())
         else:
-            self._copying = in_thread(
-                partial(self._copy, _own_stream(self._policy.device)), "copy of the weights"
-            )
+            self._copying = in_thread(partial(self._copy, self._stream()), "copy of the weights")
 
     def finished(self) -> None:
         """Wait until the weights that are being copied may change, also if copying them fails."""
@@ -84,12 +86,16 @@ class Snapshot:
         if self.changes is not None:
             self.changes.settle()
 
+    def _stream(self) -> AbstractContextManager[object]:
+        """Return a context whose copies from a GPU wait for the work that the GPU has got until now, and for
+        none that it gets later."""
+        if self._copies is None:
+            return nullcontext()
+        self._copies.wait_stream(torch.cuda.current_stream(self._policy.device))
+        return torch.cuda.stream(self._copies)
 
-def _own_stream(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context whose copies from a GPU wait for the work that the GPU has got until now, and for none
-    that it gets later."""
-    if device.type != "cuda":
-        return nullcontext()
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    return torch.cuda.stream(stream)
+
+def _makes_tensors(policy: Policy) -> bool:
+    """Return whether some published tensors are not views of parameters."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
+    return any(tensor.untyped_storage().data_ptr() not in parameters for _, tensor in policy.named_tensors())
