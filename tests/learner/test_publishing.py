@@ -108,9 +108,13 @@ def test_after_a_copy_that_fails_nothing_is_sent_and_the_learner_gets_the_error(
         publishing = Publishing(
             lockstep=parts, publisher=parts, replay=replay, weights=asyncio.Lock(), overlap=overlap, log=log
         )
-        with pytest.raises(MemoryError, match="no memory for the copy"):
+
+        async def publish() -> None:
             await publishing.publish(3)
             await publishing.settle()
+
+        with pytest.raises(MemoryError, match="no memory for the copy"):
+            await publish()
         assert parts.reason == "the snapshot of version 3 is incomplete"
 
     asyncio.run(asyncio.wait_for(run(), 20))
