@@ -106,7 +106,8 @@ async def _measure(config: RunConfig, rounds: int, share: float) -> tuple[int, M
     assert config.model.path is not None
     engine = start_vllm(config, config.model.path)
     try:
-        ends = Ends(engine, manifest, tensors, await _form(engine), share=share)
+        store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
+        ends = Ends(engine, manifest, tensors, await _form(engine, store), share=share)
         measured = {way: Measured() for way in WAYS}
         for way in WAYS:
             for _ in range(rounds + 1):
@@ -118,9 +119,8 @@ async def _measure(config: RunConfig, rounds: int, share: float) -> tuple[int, M
         await engine.close()
 
 
-async def _form(engine: VllmEngine) -> WeightGroup:
+async def _form(engine: VllmEngine, store: RendezvousStore) -> WeightGroup:
     """Form the group of the learner's end and the engine."""
-    store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
     nonce = store.server.issue_nonce(connections=2)
 
     def rendezvous(rank: int) -> Rendezvous:

@@ -15,7 +15,6 @@ import torch
 from learner.fakes import said
 from learner.worker import TIMEOUT, Learner, Worker, play, until
 from slipstream.config import RpcConfig
-from slipstream.learner.broadcast import publisher
 from slipstream.learner.broadcast.publisher import TornSnapshot, catch_up
 from slipstream.learner.policy.model import Policy
 from slipstream.rpc.channel import open_channel
@@ -173,7 +172,8 @@ def test_a_worker_that_does_not_answer_is_dropped_at_the_deadline(policy: Policy
 def test_a_collective_that_blocks_for_ever_ends_the_publication_by_its_last_deadline(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the timeout of the process group nor closing it ends the broadcast, as NCCL may block."""
+    """Neither the timeout of the process group nor closing it ends the broadcast, as NCCL may block, and the
+    other member is stuck as well."""
 
     def without_timeout(rendezvous: Rendezvous, **how: Any) -> WeightGroup:
         group = form_group(rendezvous, **how)
@@ -194,10 +194,12 @@ def test_a_collective_that_blocks_for_ever_ends_the_publication_by_its_last_dead
             assert blocked, "the call had come back by itself"
         finally:
             stuck.released.set()
-            closing.pop()()
+            for close in closing:
+                close()
 
     closing: list[Callable[[], None]] = []
-    monkeypatch.setattr(publisher, "form_group", without_timeout)
+    for name in ("slipstream.learner.broadcast.publisher.form_group", "learner.worker.form_group"):
+        monkeypatch.setattr(name, without_timeout)
     play(policy, scene)
 
 

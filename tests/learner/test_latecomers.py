@@ -148,12 +148,15 @@ def test_a_late_joiner_does_not_hold_up_the_next_version(policy: Policy) -> None
     play_patiently(policy, scene)
 
 
+@pytest.mark.parametrize("deaf", [False, True], ids=["beside_the_weights", "in_a_pause"])
 @pytest.mark.parametrize("position", range(6))
 def test_a_rollout_that_stops_in_a_broadcast_is_left_out_and_the_others_get_the_version(
-    policy: Policy, position: int
+    policy: Policy, position: int, deaf: bool
 ) -> None:
     async def scene(learner: Learner) -> None:
         workers = [Worker(f"w{number}") for number in range(6)]
+        for worker in workers:
+            worker.deaf = deaf
         await learner.join(*workers)
         assert (await learner.publish(1)).rollouts == 6
         stopped = workers[position]

@@ -67,6 +67,8 @@ class Worker:
         self._messages: Messages
         self._received: dict[str, torch.Tensor] = {}
         self.base = base
+        self.deaf = False
+        """Whether it hears nothing of the learner during a receipt, as an engine that receives in a pause."""
         self.bases: list[int] = []
         """Base of each version that was sent to it; -1 for a full one."""
         self.keys: list[bytes] = []
@@ -144,8 +146,9 @@ class Worker:
             await asyncio.sleep(0.3)
         try:
             receiving = asyncio.create_task(asyncio.to_thread(self._receive_blocking, begin))
-            await asyncio.wait({receiving, self._messages.reading()}, return_when=asyncio.FIRST_COMPLETED)
-            if not receiving.done():
+            if not self.deaf:
+                await asyncio.wait({receiving, self._messages.reading()}, return_when=asyncio.FIRST_COMPLETED)
+            if not (self.deaf or receiving.done()):
                 self._leave_group()
             await receiving
             if self._fault("late_at_begin"):

@@ -21,6 +21,8 @@ from slipstream.weights.manifest import (
 from slipstream.weights.transfer import Buffers, checksum, receive, send
 
 CPU = torch.device("cpu")
+STORES: list[RendezvousStore] = []
+"""The stores of all groups: a group closes when its store is gone."""
 SHAPES = [("a", (3, 5)), ("b", (7,)), ("c", (64, 64)), ("scalar", ()), ("empty", (0, 4))]
 
 
@@ -41,6 +43,7 @@ def form(
     epoch: int, world_size: int, *, timeout: float = 10.0, store: RendezvousStore | None = None
 ) -> list[WeightGroup]:
     store = store or make_store(timeout=timeout)
+    STORES.append(store)
     nonce = store.server.issue_nonce(connections=world_size)
 
     def member(rank: int) -> WeightGroup:
@@ -250,6 +253,21 @@ def test_a_member_that_leaves_during_a_broadcast_ends_it_for_the_others() -> Non
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda run: run(), (send_it, receive_it)))
     assert failed.is_set()
+
+
+def test_the_end_of_an_epoch_ends_a_broadcast_at_every_member_that_waits_in_it() -> None:
+    store = make_store(timeout=60)
+    groups = form(1, 3, timeout=60, store=store)
+    began = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(group.broadcast, torch.zeros(9)) for group in groups[1:]]
+        time.sleep(0.3)
+        assert not any(future.done() for future in waiting), "the learner sends nothing"
+        store.server.end_epoch()
+        for future in waiting:
+            with pytest.raises(TransferError, match="broadcast of 36 bytes failed"):
+                future.result(30)
+    assert time.monotonic() - began < 20
 
 
 def test_a_new_epoch_forms_on_the_same_store_after_an_old_one() -> None:

@@ -9,7 +9,9 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -159,7 +161,8 @@ def form_group(
 ) -> WeightGroup:
     """Form the group of an epoch; return once all members are connected.
 
-    Each wait has the timeout of the rendezvous, and `progress` is called after each wait.
+    Each wait has the timeout of the rendezvous, and `progress` is called after each wait. When the learner
+    ends the epoch, the group closes at once.
     Errors: TransferError; at once if the learner ends the epoch before all members have formed the group.
     """
     try:
@@ -198,7 +201,15 @@ def _form(rendezvous: Rendezvous, device: torch.device, progress: Callable[[], N
     except RuntimeError:
         group.close()
         raise
+    tunnel.ended.add_done_callback(partial(_close, weakref.ref(group)))
     return group
+
+
+def _close(reference: "weakref.ref[WeightGroup]", _: Future[None]) -> None:
+    """Close a group whose epoch has ended, so that a broadcast that waits for another member ends."""
+    group = reference()
+    if group is not None:
+        group.close()
 
 
 def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
