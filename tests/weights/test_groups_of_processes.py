@@ -221,3 +221,11 @@ def test_no_watchdog_ends_a_process_after_a_broken_broadcast() -> None:
         for member in fleet.members:
             member.end()
         fleet.store.server.close()
+
+
+@pytest.mark.parametrize("seconds", [0, 0.001, 0.002, 0.005, 0.01, 0.02])
+def test_a_process_whose_epoch_ends_at_its_exit_is_not_aborted(seconds: float) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("exiting_member.py")), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

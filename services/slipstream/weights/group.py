@@ -206,10 +206,14 @@ def _form(rendezvous: Rendezvous, device: torch.device, progress: Callable[[], N
 
 
 def _close(reference: "weakref.ref[WeightGroup]", _: Future[None]) -> None:
-    """Close a group whose epoch has ended, so that a broadcast that waits for another member ends."""
+    """Close a group whose epoch has ended, so that a broadcast that waits for another member ends.
+
+    Not while the process exits: a thread that aborts a group at that moment would abort the process.
+    """
     group = reference()
-    if group is not None:
-        group.close()
+    with _exit_lock:
+        if group is not None and not _exiting.is_set():
+            group.close()
 
 
 def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
@@ -265,6 +269,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 _aborting: set[threading.Thread] = set()
+_exiting, _exit_lock = threading.Event(), threading.Lock()
 
 
 def _abort(group: Any, works: Sequence[Any] = ()) -> None:
@@ -293,6 +298,8 @@ def _abort(group: Any, works: Sequence[Any] = ()) -> None:
 @atexit.register
 def _join_aborting() -> None:
     """Wait for aborting threads: a thread inside torch at interpreter exit aborts the process."""
+    with _exit_lock:
+        _exiting.set()  # no further thread begins
     for thread in list(_aborting):
         thread.join(ABORT_SECONDS)
 
