@@ -227,16 +227,18 @@ def test_members_form_a_group_and_broadcast_while_strangers_connect() -> None:
     store.server.close()
 
 
-def test_a_group_still_broadcasts_after_the_rendezvous_has_closed() -> None:
+def test_a_group_broadcasts_while_the_rendezvous_stands_still() -> None:
     """The weights travel between the members, and not through the rendezvous server."""
-    store = make_store()
+    store, goes_on = make_store(), threading.Event()
     nonce = store.server.issue_nonce(connections=2)
     with ThreadPoolExecutor(2) as pool:
         groups = list(pool.map(lambda rank: member(store, nonce, rank, world_size=2), range(2)))
-        store.server.close()
+        store.server._schedule(goes_on.wait, 60)
         tensors = [torch.ones(10), torch.zeros(10)]
         list(pool.map(lambda pair: pair[0].broadcast(pair[1]), zip(groups, tensors, strict=True)))
     assert torch.equal(tensors[1], torch.ones(10))
+    goes_on.set()
+    store.server.close()
 
 
 def test_a_wrong_nonce_fails_long_before_the_deadline() -> None:
