@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from learner.fakes import said
 from learner.worker import TIMEOUT, Learner, Worker, play, until
-from slipstream.learner.broadcast.publisher import catch_up
+from slipstream.learner.broadcast.publisher import Published, catch_up
 from slipstream.learner.policy.model import Policy
 from slipstream.weights.base_copy import BaseCopy
 
@@ -24,6 +24,14 @@ def left_out(learner: Learner) -> float:
 
 def with_base(name: str, *faults: str) -> Worker:
     return Worker(name, faults=faults, base=BaseCopy())
+
+
+async def publishing_with(learner: Learner, joiner: Worker) -> asyncio.Task[Published]:
+    """Let a rollout join another that serves a version; return the publication of the next version."""
+    await learner.join(Worker("other"))
+    await learner.publish(1)
+    await learner.join(joiner)
+    return asyncio.create_task(learner.publish(2))
 
 
 @pytest.mark.parametrize("place", ["prepare", "begin", "commit"])
@@ -199,12 +207,8 @@ def test_a_rollout_that_stops_in_the_forming_of_a_group_is_left_out_and_the_othe
 
 def test_a_group_waits_for_a_rollout_that_may_not_be_left_out_and_comes_late(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
-        late, other = Worker("late"), Worker("other")
-        await learner.join(other)
-        await learner.publish(1)
-        late.faults.append("late_at_prepare")
-        await learner.join(late)
-        publishing = asyncio.create_task(learner.publish(2))
+        late = Worker("late", faults=("late_at_prepare",))
+        publishing = await publishing_with(learner, late)
         await asyncio.sleep(4 * PATIENCE)
         late.go.set()
         assert (await publishing).rollouts == 2
@@ -218,12 +222,8 @@ def test_a_rollout_that_is_ready_only_after_its_group_was_left_gets_the_version_
     policy: Policy,
 ) -> None:
     async def scene(learner: Learner) -> None:
-        slow, other = Worker("slow"), Worker("other")
-        await learner.join(other)
-        await learner.publish(1)
-        slow.faults.append("late_after_forming")
-        await learner.join(slow)
-        publishing = asyncio.create_task(learner.publish(2))
+        slow = Worker("slow", faults=("late_after_forming",))
+        publishing = await publishing_with(learner, slow)
         await until(lambda: "an update stands still during=forming" in said(learner.log))
         slow.go.set()
         assert (await publishing).rollouts == 2

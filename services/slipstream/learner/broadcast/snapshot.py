@@ -28,7 +28,7 @@ class Snapshot:
         self.tensors: dict[str, torch.Tensor] = {}
         self._copying: Future[None] | None = None
         on_gpu = policy.device.type == "cuda"
-        self._copies = torch.cuda.Stream(policy.device) if on_gpu else None
+        self._copy_stream = torch.cuda.Stream(policy.device) if on_gpu else None
         self._takes_memory = ranks.size == 1 and _makes_tensors(policy)
         self.changes = ChangeLog(self.tensors) if deltas else None
 
@@ -55,7 +55,7 @@ class Snapshot:
             self._copying = None
             self._copy(nullcontext())
         else:
-            self._copying = in_thread(partial(self._copy, self._stream()), "copy of the weights")
+            self._copying = in_thread(partial(self._copy, self._own_stream()), "copy of the weights")
 
     def finished(self) -> None:
         """Wait until the weights that are being copied may change, also if copying them fails."""
@@ -69,15 +69,15 @@ class Snapshot:
 
     @torch.no_grad()
     def _copy(self, stream: AbstractContextManager[object]) -> None:
-        on_gpu = self._policy.device.type == "cuda"
         with stream:
             for name, tensor in self._policy.named_tensors():
                 if self._ranks.rank:
                     continue
                 first = name not in self.tensors
                 if first:
+                    pinned = self._copy_stream is not None
                     self.tensors[name] = torch.empty(
-                        tensor.shape, dtype=self._policy.dtype, pin_memory=on_gpu
+                        tensor.shape, dtype=self._policy.dtype, pin_memory=pinned
                     )
                 if first or self.changes is None:
                     self.tensors[name].copy_(tensor)
@@ -86,13 +86,13 @@ class Snapshot:
         if self.changes is not None:
             self.changes.settle()
 
-    def _stream(self) -> AbstractContextManager[object]:
+    def _own_stream(self) -> AbstractContextManager[object]:
         """Return a context whose copies from a GPU wait for the work that the GPU has got until now, and for
         none that it gets later."""
-        if self._copies is None:
+        if self._copy_stream is None:
             return nullcontext()
-        self._copies.wait_stream(torch.cuda.current_stream(self._policy.device))
-        return torch.cuda.stream(self._copies)
+        self._copy_stream.wait_stream(torch.cuda.current_stream(self._policy.device))
+        return torch.cuda.stream(self._copy_stream)
 
 
 def _makes_tensors(policy: Policy) -> bool:
