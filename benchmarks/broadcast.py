@@ -4,8 +4,8 @@
 
 Every receiver is a process; all processes use one thread for computing, and gloo on the loopback. `plain`
 broadcasts one tensor into memory that is already there, the least that any broadcast of these bytes costs.
-`version` packs the tensors into buckets, computes checksums at both ends, and keeps the version in the memory
-of the receivers, as a publication does until Commit. The two alternate, R times each after one that is not
+`version` sends tensors from the buckets in which a learner keeps them, computes checksums at both ends, and
+keeps the version in the memory of the receivers, as a publication does until Commit. The two alternate, R times each after one that is not
 counted; a time ends when the last receiver has everything.
 """
 
@@ -24,7 +24,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.group import Rendezvous, RendezvousStore, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest, plan
-from slipstream.weights.transfer import Buffers, send
+from slipstream.weights.transfer import Buffers, place, send
 
 from benchmarks.ratio import print_ratio
 
@@ -120,7 +120,8 @@ def measure(
     """Return the median seconds of a plain broadcast and of a version."""
     nbytes = manifest.nbytes
     tensors = {spec.name: torch.randn(spec.shape) for spec in manifest.tensors}
-    plain_bytes, buffers = torch.zeros(nbytes, dtype=torch.uint8), Buffers(CPU)
+    plain_bytes, buffers = torch.zeros(nbytes, dtype=torch.uint8), Buffers(CPU, count=None)
+    place(tensors, manifest, buffers)
     plain, full = [], []
     for version in range(rounds + 1):
         plain.append(timed(connections, NO_VERSION, manifest, partial(group.broadcast, plain_bytes)))

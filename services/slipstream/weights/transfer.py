@@ -5,11 +5,12 @@
     receiver                    │ broadcast 0  │        │ broadcast 1  │ …
                                                │ open, verify, load 0  │ …
 
-    pack          convert, copy and compute the checksum
+    pack          convert and copy what is not in its place yet, and compute the checksum
     seal, open    encrypt and decrypt (seal.py); only with a key
 
-The sender has two buffers: one travels while the other one is packed. The receiver has the `buffers` of its
-caller, and else new memory for each bucket. A bucket is a flat byte tensor with a trailer of
+The sender has two buffers: one travels while the other one is packed. Or its tensors lie in a buffer for each
+bucket (`place`), and are sent from there. The receiver has the `buffers` of its caller, and else new memory
+for each bucket. A bucket is a flat byte tensor with a trailer of
 four int64: magic, version, bucket index, checksum. The receiver yields tensors only from a bucket with the
 expected trailer, so corrupted bytes never reach a model.
 """
@@ -60,6 +61,19 @@ class Buffers:
         self._kept.clear()
 
 
+def place(tensors: dict[str, torch.Tensor], manifest: Manifest, buffers: Buffers) -> None:
+    """Move tensors into buckets, from which `send` broadcasts them without a copy.
+
+    tensors: of the manifest's dtypes; views of the buckets take their place. buffers: one for each bucket.
+    """
+    for bucket, size in enumerate(manifest.bucket_bytes):
+        buffer = buffers.bucket(bucket, size)
+        for spec in manifest.tensors_of(bucket):
+            placed = view(buffer, spec)
+            placed.copy_(tensors[spec.name])
+            tensors[spec.name] = placed
+
+
 def send(
     group: WeightGroup,
     manifest: Manifest,
@@ -74,30 +88,33 @@ def send(
     """Broadcast every tensor of the manifest, converted to its wire dtype; `progress` after each bucket.
 
     tensors: several threads read it at once. key: for encryption; none without it. buffers: of earlier
-    updates. Errors: TransferError.
+    updates, or those in which the tensors were placed. They may be used again after an error: a peer whose
+    broadcast failed has closed its group, and uses nothing that arrives later. Errors: TransferError.
     """
     buffers, seal = buffers or Buffers(device), Seal(key, version)
     travelling: Future[None] | None = None
-    try:
-        for bucket, size in enumerate(manifest.bucket_bytes):
-            buffer = buffers.bucket(bucket, size)
-            specs = manifest.tensors_of(bucket)
-            packed = results(in_pool(tensors.__getitem__, [spec.name for spec in specs]))
-            for spec, tensor in zip(specs, packed, strict=True):
-                view(buffer, spec).copy_(tensor.detach())
-            _trailer(buffer).copy_(
-                torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
-            )
-            if travelling is not None:
-                travelling.result()
-                progress()
-            travelling = _broadcast(group, seal.close(bucket, buffer), bucket)
+    for bucket, size in enumerate(manifest.bucket_bytes):
+        buffer = buffers.bucket(bucket, size)
+        specs = manifest.tensors_of(bucket)
+        packed = results(in_pool(tensors.__getitem__, [spec.name for spec in specs]))
+        for spec, tensor in zip(specs, packed, strict=True):
+            _pack(tensor.detach(), view(buffer, spec))
+        _trailer(buffer).copy_(
+            torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
+        )
         if travelling is not None:
             travelling.result()
             progress()
-    except BaseException:
-        buffers.forget()
-        raise
+        travelling = _broadcast(group, seal.close(bucket, buffer), bucket)
+    if travelling is not None:
+        travelling.result()
+        progress()
+
+
+def _pack(tensor: torch.Tensor, placed: torch.Tensor) -> None:
+    """Copy a tensor to its place in a bucket, unless it was placed there."""
+    if tensor.data_ptr() != placed.data_ptr():
+        placed.copy_(tensor)
 
 
 def receive(

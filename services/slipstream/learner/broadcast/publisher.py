@@ -41,7 +41,7 @@ from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError,
 from slipstream.weights.last_deadline import CallStuck, Progress, watched
 from slipstream.weights.manifest import Manifest, manifest_to_proto, plan
 from slipstream.weights.seal import new_key
-from slipstream.weights.transfer import Buffers, send
+from slipstream.weights.transfer import Buffers, place, send
 
 T = TypeVar("T")
 
@@ -93,7 +93,8 @@ class Broadcast:
 class Publisher:
     """Sends a snapshot of the weights. Invariant: a group is used only by the members it was formed with.
 
-    weights: by name. Their values may change between two publications, but not during one.
+    weights: by name, of `dtype`. Their values may change between two publications, but not during one. If
+    they are broadcast from host memory, they move to the buckets from which they are sent (transfer.place).
     changes: of these weights, for deltas; without them every version is sent in full.
     probe: returns the parity probe of these weights; None if nothing is compared.
     dtype: of the broadcast. device: on which tensors are broadcast.
@@ -102,7 +103,7 @@ class Publisher:
     def __init__(
         self,
         *,
-        weights: Mapping[str, torch.Tensor],
+        weights: dict[str, torch.Tensor],
         changes: ChangeLog | None = None,
         probe: Callable[[], ParityProbe | None] = lambda: None,
         dtype: torch.dtype,
@@ -139,7 +140,10 @@ class Publisher:
         self._pauses = manifest.nbytes > config.staging_bytes  # the rollouts compare the same numbers
         self._encrypts = config.encrypt
         self._sender = secrets.token_bytes(SENDER_BYTES)
-        self._buffers = Buffers(device)
+        self._buffers = {"delta": Buffers(device), "full": Buffers(device)}
+        if device.type == "cpu":
+            self._buffers["full"] = Buffers(device, count=None)
+            place(weights, manifest, self._buffers["full"])
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
         self._failing = False
@@ -422,7 +426,7 @@ class Publisher:
             version=version,
             device=self._device,
             key=broadcast.key,
-            buffers=self._buffers,
+            buffers=self._buffers[broadcast.kind],
             progress=bucket_sent,
         )
 
