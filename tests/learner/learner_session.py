@@ -24,7 +24,9 @@ from slipstream.actor.replay_client import ReplayClient as RolloutReplayClient
 from slipstream.config import RpcConfig, RunConfig
 from slipstream.learner.__main__ import Loaded, load, train
 from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.broadcast.own_weights import OwnWeights
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
+from slipstream.learner.broadcast.senders import Senders
 from slipstream.learner.checkpoints.checkpoint import latest_checkpoint
 from slipstream.learner.clients import ReplayClient, decode_group
 from slipstream.learner.evaluation import Evaluator
@@ -125,14 +127,11 @@ async def _learner(
     lockstep = Lockstep(Alone(), loaded.training, loaded.snapshot, loaded.writer)
     await lockstep.take_snapshot()
     fleet.version = loaded.version
+    own = OwnWeights(loaded.snapshot, config=config.weights, model_fingerprint=FINGERPRINT)
     publisher = Publisher(
-        weights=loaded.snapshot.tensors,
-        changes=loaded.snapshot.changes,
-        dtype=loaded.training.policy.dtype,
-        device=CPU,
+        senders=Senders(own),
         fleet=fleet,
         config=config.weights,
-        model_fingerprint=FINGERPRINT,
         metrics=metrics,
         log=log,
     )

@@ -14,7 +14,9 @@ import torch
 from learner.fakes import Events, silent_log
 from slipstream.config import RpcConfig, WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.broadcast.own_weights import OwnWeights
 from slipstream.learner.broadcast.publisher import Published, Publisher
+from slipstream.learner.broadcast.senders import Others, Senders
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
@@ -215,6 +217,7 @@ def _rendezvous(prepare: pb.Prepare) -> Rendezvous:
         epoch=prepare.epoch,
         rank=prepare.rank,
         world_size=prepare.world_size,
+        senders=prepare.senders,
         store_host=prepare.store_host,
         store_port=prepare.store_port,
         timeout_seconds=prepare.timeout_seconds,
@@ -283,32 +286,34 @@ async def learner_of(
     max_lag: int = 0,
     patience_seconds: float = 0.5,
     host: str = "127.0.0.1",
+    snapshot: Snapshot | None = None,
+    others: Others | None = None,
 ) -> AsyncIterator[Learner]:
-    """A fleet on port 0 of a host."""
+    """A fleet on port 0 of a host. `snapshot`: of several ranks, with the `others` that send."""
     log, metrics = silent_log(), Metrics()
     fleet = Fleet(model_fingerprint=fingerprint, backend="gloo", timeline=timeline, metrics=metrics, log=log)
     server = await start_server(
         f"{host}:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig(plaintext=True)
     )
-    snapshot = Snapshot(policy, Alone(), parity_tokens=8)
-    snapshot.take()
+    if snapshot is None:
+        snapshot = Snapshot(policy, Alone(), parity_tokens=8)
+        snapshot.take()
+    taken = snapshot
+    config = WeightsConfig(
+        host=host,
+        bucket_mib=0.03,
+        timeout_seconds=timeout_seconds,
+        staging_mib=staging_mib,
+        encrypt=encrypt,
+        max_lag=max_lag,
+        patience_seconds=patience_seconds,
+    )
+    own = OwnWeights(snapshot, config=config, model_fingerprint=fingerprint)
     publisher = Publisher(
-        weights=snapshot.tensors,
-        changes=snapshot.changes,
-        probe=lambda: snapshot.probe,
-        dtype=policy.dtype,
-        device=policy.device,
+        senders=await asyncio.to_thread(Senders, own, others),
+        probe=lambda: taken.probe,
         fleet=fleet,
-        config=WeightsConfig(
-            host=host,
-            bucket_mib=0.03,
-            timeout_seconds=timeout_seconds,
-            staging_mib=staging_mib,
-            encrypt=encrypt,
-            max_lag=max_lag,
-            patience_seconds=patience_seconds,
-        ),
-        model_fingerprint=fingerprint,
+        config=config,
         metrics=metrics,
         log=log,
     )

@@ -24,7 +24,7 @@ class Damaging:
         self._group = group
         self._left = first
 
-    def broadcast(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
         self._left -= 1
         if self._left < 0:
             tensor[0] ^= 1

@@ -32,7 +32,7 @@ class Wire:
         self.sent = []
         return self
 
-    def broadcast(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
         self.sent.append(tensor.clone())
 
     def receiver(self) -> "Receiver":
@@ -46,7 +46,7 @@ class Receiver:
         self._wire = wire
         self._next = 0
 
-    def broadcast(self, tensor: torch.Tensor) -> None:
+    def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
         bucket, self._next = self._next, self._next + 1
         if self._wire.cut_at == bucket:
             raise TransferError("the connection was cut")

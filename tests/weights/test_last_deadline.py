@@ -53,7 +53,8 @@ def test_the_event_loop_runs_while_the_abort_of_a_group_blocks() -> None:
             release.wait(60)
 
     started = time.monotonic()
-    group = WeightGroup(Blocked(), 1.0)
+    group = WeightGroup(1.0)
+    group.add(0, Blocked())
     try:
         group.close()
         group.close()
@@ -112,7 +113,9 @@ class Group:
         time.sleep(2)
         print("destroyed", flush=True)
 
-WeightGroup(Group(), 1.0).close()
+group = WeightGroup(1.0)
+group.add(0, Group())
+group.close()
 time.sleep(0.5)
 """
 

@@ -63,7 +63,7 @@ def test_weights_arrive_through_sealed_buckets_and_only_with_the_key() -> None:
     travelled: list[bytes] = []
 
     class Listening:
-        def broadcast(self, tensor: torch.Tensor) -> None:
+        def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
             travelled.append(bytes(tensor.numpy()))
             groups[0].broadcast(tensor)
 

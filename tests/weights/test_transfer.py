@@ -102,7 +102,7 @@ def test_a_damaged_bucket_is_refused_before_any_of_its_tensors_is_yielded() -> N
     groups, manifest, tensors = form(1, 2), make_manifest(bucket_bytes=1 << 20), make_tensors()
 
     class Damaging:
-        def broadcast(self, tensor: torch.Tensor) -> None:
+        def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
             tensor[17] ^= 1
             groups[0].broadcast(tensor)
 
@@ -131,7 +131,7 @@ def test_buckets_in_another_order_and_parts_of_a_version_are_refused(order: list
     buckets: list[torch.Tensor] = []
 
     class Recording:
-        def broadcast(self, tensor: torch.Tensor) -> None:
+        def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
             buckets.append(tensor.clone())
 
     def send_in_order(group: WeightGroup) -> None:

@@ -18,6 +18,7 @@ from slipstream.config import LearnerConfig, RunConfig, apply_environment, load_
 from slipstream.hub.model import with_local_model
 from slipstream.learner import clients, memory_guard, run_gauges, saving
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
+from slipstream.learner.broadcast.sender_commands import commands_to_senders, every_rank_sends, sending
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.lockstep import Lockstep, follow
@@ -73,7 +74,8 @@ async def main(pod: Pod) -> None:
         lockstep = Lockstep(ranks, loaded.training, loaded.snapshot, loaded.writer)
         await lockstep.take_snapshot()
         service.fleet.version = loaded.version
-        publisher = service.publisher(loaded.snapshot, dtype=loaded.training.policy.dtype)
+        others = commands_to_senders(ranks, loaded.snapshot, config.weights)
+        publisher = await service.publisher(loaded.snapshot, others)
         version, run_dir = loaded.version, service.run_dir
         async with open_sample_writer(
             config, run_dir, version=version, decode=clients.decode_group, log=pod.log
@@ -178,7 +180,11 @@ def load(
         version, unvaried_share = state.version, state.unvaried_share
         cursor = Cursor(dispatched=state.cursor["dispatched"], open=tuple(state.cursor["open"]))
     snapshot = Snapshot(
-        policy, ranks, deltas=config.weights.deltas, parity_tokens=config.weights.parity_tokens
+        policy,
+        ranks,
+        deltas=config.weights.deltas,
+        parity_tokens=config.weights.parity_tokens,
+        shared=every_rank_sends(policy, config.weights, ranks=ranks.size),
     )
     writer = CheckpointWriter(root, ranks)
     return Loaded(
@@ -206,7 +212,8 @@ def follow_main(argv: Sequence[str] | None = None) -> int:
         fingerprint = model_fingerprint(config.model.directory())
         loaded = load(config, run_directory(config), fingerprint, device, ranks)
         health.start()
-        follow(ranks, loaded.training, loaded.snapshot, loaded.writer)
+        with sending(ranks, loaded.snapshot, config.weights, model_fingerprint=fingerprint):
+            follow(ranks, loaded.training, loaded.snapshot, loaded.writer)
         ranks.close()
     except (SlipstreamError, OSError, ValueError) as error:
         log.error("stopped", error=f"{type(error).__name__}: {error}")

@@ -11,7 +11,9 @@ import torch
 from slipstream.config import RunConfig
 from slipstream.learner import clients, evaluation
 from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.broadcast.own_weights import OwnWeights
 from slipstream.learner.broadcast.publisher import Publisher
+from slipstream.learner.broadcast.senders import Others, Senders
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.report import Report
 from slipstream.records import Cursor
@@ -42,17 +44,15 @@ class LearnerService:
     ending: ExitStack = field(default_factory=ExitStack)
     """Closed at the end, after the fleet was told that the run is over."""
 
-    def publisher(self, snapshot: Snapshot, *, dtype: torch.dtype) -> Publisher:
-        """Make the publisher of these weights."""
+    async def publisher(self, snapshot: Snapshot, others: Others | None = None) -> Publisher:
+        """Make the publisher of these weights, which have been copied once; `others` send their parts."""
+        config = self.pod.config.weights
+        own = OwnWeights(snapshot, config=config, model_fingerprint=self.fingerprint)
         publisher = Publisher(
-            weights=snapshot.tensors,
-            changes=snapshot.changes,
+            senders=await asyncio.to_thread(Senders, own, others),
             probe=lambda: snapshot.probe,
-            dtype=dtype,
-            device=self.device,
             fleet=self.fleet,
-            config=self.pod.config.weights,
-            model_fingerprint=self.fingerprint,
+            config=config,
             metrics=self.pod.metrics,
             log=self.pod.log,
         )

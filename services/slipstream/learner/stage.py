@@ -44,7 +44,7 @@ async def main(pod: Pod) -> None:
             served, Alone(), deltas=config.weights.deltas, parity_tokens=config.weights.parity_tokens
         )
         await asyncio.to_thread(snapshot.take)
-        publisher = service.publisher(snapshot, dtype=served.dtype)
+        publisher = await service.publisher(snapshot)
         delivery: Delivery
         if isinstance(stage, stages.StepLabelsStage):
             delivery = NothingTrained(service.fleet)

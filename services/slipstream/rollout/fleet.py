@@ -352,6 +352,7 @@ def _update_from_proto(message: pb.Prepare) -> Update:
         epoch=message.epoch,
         rank=message.rank,
         world_size=message.world_size,
+        senders=message.senders or 1,
         store_host=message.store_host,
         store_port=message.store_port,
         timeout_seconds=message.timeout_seconds,

@@ -166,6 +166,7 @@ class VllmEngine:
             "epoch": rendezvous.epoch,
             "rank": rendezvous.rank,
             "world_size": rendezvous.world_size,
+            "senders": rendezvous.senders,
             "store_host": rendezvous.store_host,
             "store_port": rendezvous.store_port,
             "timeout_seconds": rendezvous.timeout_seconds,

@@ -47,6 +47,7 @@ class JoinInfo(WeightTransferInitInfo):
     epoch: int
     rank: int
     world_size: int
+    senders: int
     store_host: str
     store_port: int
     timeout_seconds: float
@@ -102,6 +103,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             epoch=init_info.epoch,
             rank=init_info.rank + self.parallel_config.rank,
             world_size=init_info.world_size,
+            senders=init_info.senders,
             store_host=init_info.store_host,
             store_port=init_info.store_port,
             timeout_seconds=init_info.timeout_seconds,

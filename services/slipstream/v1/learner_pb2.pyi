@@ -96,31 +96,45 @@ class LearnerMessage(_message.Message):
     def __init__(self, prepare: _Optional[_Union[Prepare, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
 
 class TensorSpec(_message.Message):
-    __slots__ = ("name", "dtype", "shape", "bucket", "offset")
+    __slots__ = ("name", "dtype", "shape", "bucket", "offset", "part")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     BUCKET_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     name: str
     dtype: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     bucket: int
     offset: int
-    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., bucket: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    part: TensorPart
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., bucket: _Optional[int] = ..., offset: _Optional[int] = ..., part: _Optional[_Union[TensorPart, _Mapping]] = ...) -> None: ...
+
+class TensorPart(_message.Message):
+    __slots__ = ("whole", "first_row", "rows")
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    whole: str
+    first_row: int
+    rows: int
+    def __init__(self, whole: _Optional[str] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("tensors", "bucket_bytes", "model_fingerprint")
+    __slots__ = ("tensors", "bucket_bytes", "model_fingerprint", "bucket_senders")
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     BUCKET_BYTES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_SENDERS_FIELD_NUMBER: _ClassVar[int]
     tensors: _containers.RepeatedCompositeFieldContainer[TensorSpec]
     bucket_bytes: _containers.RepeatedScalarFieldContainer[int]
     model_fingerprint: str
-    def __init__(self, tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., bucket_bytes: _Optional[_Iterable[int]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+    bucket_senders: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., bucket_bytes: _Optional[_Iterable[int]] = ..., model_fingerprint: _Optional[str] = ..., bucket_senders: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("epoch", "version", "rank", "world_size", "store_host", "store_port", "timeout_seconds", "rendezvous_nonce", "sender")
+    __slots__ = ("epoch", "version", "rank", "world_size", "store_host", "store_port", "timeout_seconds", "rendezvous_nonce", "sender", "senders")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +144,7 @@ class Prepare(_message.Message):
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_NONCE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
+    SENDERS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     version: int
     rank: int
@@ -139,7 +154,8 @@ class Prepare(_message.Message):
     timeout_seconds: float
     rendezvous_nonce: bytes
     sender: bytes
-    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., rendezvous_nonce: _Optional[bytes] = ..., sender: _Optional[bytes] = ...) -> None: ...
+    senders: int
+    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., rendezvous_nonce: _Optional[bytes] = ..., sender: _Optional[bytes] = ..., senders: _Optional[int] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("epoch", "version", "manifest", "base_version", "key")
@@ -254,3 +270,59 @@ class SaveCheckpoint(_message.Message):
 class SettleCheckpoint(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SenderCommand(_message.Message):
+    __slots__ = ("copies", "lay_out", "close", "choose", "form", "send")
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    LAY_OUT_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    CHOOSE_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
+    SEND_FIELD_NUMBER: _ClassVar[int]
+    copies: int
+    lay_out: LayOut
+    close: CloseVersion
+    choose: ChooseBase
+    form: Prepare
+    send: SendWeights
+    def __init__(self, copies: _Optional[int] = ..., lay_out: _Optional[_Union[LayOut, _Mapping]] = ..., close: _Optional[_Union[CloseVersion, _Mapping]] = ..., choose: _Optional[_Union[ChooseBase, _Mapping]] = ..., form: _Optional[_Union[Prepare, _Mapping]] = ..., send: _Optional[_Union[SendWeights, _Mapping]] = ...) -> None: ...
+
+class LayOut(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CloseVersion(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class ChooseBase(_message.Message):
+    __slots__ = ("base_version",)
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    base_version: int
+    def __init__(self, base_version: _Optional[int] = ...) -> None: ...
+
+class SendWeights(_message.Message):
+    __slots__ = ("version", "delta", "key", "first_bucket")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    delta: bool
+    key: bytes
+    first_bucket: int
+    def __init__(self, version: _Optional[int] = ..., delta: bool = ..., key: _Optional[bytes] = ..., first_bucket: _Optional[int] = ...) -> None: ...
+
+class SenderReport(_message.Message):
+    __slots__ = ("failure", "manifest", "changed", "elements")
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    failure: str
+    manifest: Manifest
+    changed: float
+    elements: int
+    def __init__(self, failure: _Optional[str] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., changed: _Optional[float] = ..., elements: _Optional[int] = ...) -> None: ...

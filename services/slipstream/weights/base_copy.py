@@ -2,9 +2,11 @@
 
 The engine's own parameters have another layout (fused, sharded, packed for a kernel), so they are loaded from
 the copy, by the model's own loaders.
+
+Parts of tensors, of a learner whose ranks each send what they have, are put together here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -23,17 +25,22 @@ class BaseCopy:
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self.version = NO_VERSION
+        self._arrived: dict[str, torch.Tensor] = {}
+        """The same memory by the names under which it travels: tensors, or parts of them."""
         self._digests: dict[str, int] = {}
         self._memory = Buffers(torch.device("cpu"), count=None)
+        self._joined: dict[str, torch.Tensor] = {}
+        """Memory for tensors that arrive in parts."""
 
     def forget(self) -> None:
         """Give up the copy and its memory."""
         self._begin_anew()
         self._memory.forget()
+        self._joined.clear()
 
     def _begin_anew(self) -> None:
         """Give up the copy, and keep its memory for the next full version."""
-        self.tensors, self._digests, self.version = {}, {}, NO_VERSION
+        self.tensors, self._arrived, self._digests, self.version = {}, {}, {}, NO_VERSION
 
     def receive(
         self,
@@ -57,21 +64,60 @@ class BaseCopy:
             self._begin_anew()
         else:
             self._check(version, base)
-        in_place = full and not key and device.type == "cpu"  # else a bucket becomes another tensor
+        in_parts = any(spec.part is not None for spec in manifest.tensors)
+        in_place = full and not in_parts and not key and device.type == "cpu"  # else buckets are copied
         arriving = receive(
             group,
             manifest,
             version=version,
             device=device,
             key=key,
-            buffers=self._memory if in_place else None,
+            buffers=self._memory if in_place else Buffers(device) if in_parts else None,
             progress=progress,
         )
-        tensors = {name: tensor.to("cpu") for bucket in arriving for name, tensor in bucket}
+        if in_parts:
+            self._join(manifest, arriving)
+            self.version = version
+            return
+        arrived = {name: tensor.to("cpu") for bucket in arriving for name, tensor in bucket}
         if full:
-            self.tensors, self.version = tensors, version
+            self._arrived, self.tensors, self.version = arrived, arrived, version
         else:
-            self._change(version, tensors)
+            self._change(version, arrived)
+
+    def _join(self, manifest: Manifest, arriving: Iterable[list[tuple[str, torch.Tensor]]]) -> None:
+        """Put parts together as they arrive. Errors: TransferError, also if a row is missing."""
+        specs = {spec.name: spec for spec in manifest.tensors}
+        names: dict[str, None] = {}
+        rows_missing: dict[str, int] = {}
+        for bucket in arriving:
+            for name, tensor in bucket:
+                part = specs[name].part
+                if part is None:
+                    names[name], place = None, self._kept(name, tensor.shape, tensor.dtype)
+                else:
+                    names[part.whole], rows = None, len(tensor)
+                    whole = self._kept(part.whole, (part.rows, *tensor.shape[1:]), tensor.dtype)
+                    missing = rows_missing.get(part.whole, part.rows)
+                    if part.first_row != part.rows - missing or rows > missing:
+                        raise TransferError(
+                            f"{name} with {rows} of {part.rows} rows does not follow the last part"
+                        )
+                    rows_missing[part.whole] = missing - rows
+                    place = whole[part.first_row : part.first_row + rows]
+                place.copy_(tensor)
+                self._arrived[name] = place
+        incomplete = [name for name, missing in rows_missing.items() if missing]
+        if incomplete:
+            raise TransferError(f"rows of {', '.join(sorted(incomplete)[:5])} did not arrive")
+        self.tensors = {name: self._joined[name] for name in names}
+
+    def _kept(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return memory for a whole tensor, from the last full version if it was of this form."""
+        kept = self._joined.get(name)
+        if kept is None or kept.shape != torch.Size(shape) or kept.dtype != dtype:
+            kept = self._joined[name] = torch.empty(*shape, dtype=dtype)
+        return kept
 
     def _check(self, version: int, base: int) -> None:
         """Refuse a delta that begins after the copy's version, or ends before it. Errors: TransferError."""
@@ -82,12 +128,13 @@ class BaseCopy:
     def _change(self, version: int, changes: Mapping[str, torch.Tensor]) -> None:
         """Bring the copy to a version, and compare every tensor with the learner's digest.
 
-        changes: [bytes] uint8 by name, one for each tensor. Errors: TransferError; there is no copy then.
+        changes: [bytes] uint8 by name, one for each tensor or part. Errors: TransferError; there is no copy
+        then.
         """
         self.version, complete = NO_VERSION, False
         try:
-            if changes.keys() != self.tensors.keys():
-                different = sorted(changes.keys() ^ self.tensors.keys())
+            if changes.keys() != self._arrived.keys():
+                different = sorted(changes.keys() ^ self._arrived.keys())
                 raise DamagedDelta(f"it has other tensors: {', '.join(different[:5])}")
             results(in_pool(lambda change: self._apply(*change), changes.items()))
             self.version, complete = version, True
@@ -99,7 +146,7 @@ class BaseCopy:
 
     def _apply(self, name: str, packed: torch.Tensor) -> None:
         """Errors: DamagedDelta if the tensor is not the learner's afterwards."""
-        tensor = self.tensors[name]
+        tensor = self._arrived[name]
         change = Change.read(packed.numpy(), tensor)
         if change.changes:
             change.apply(tensor)

@@ -1,4 +1,6 @@
-"""The process group of one membership epoch: the learner is rank 0, engine processes are the rest.
+"""The process group of one membership epoch: a rank of the learner is rank 0, engine processes are the rest.
+
+With several senders there is a group of torch for each of them, of which the engine processes have all.
 
 It is formed through the rendezvous, without torch's global process group, so that it can be torn down and
 rebuilt during a run. gloo and NCCL share the code; only the constructor of the process group differs.
@@ -46,16 +48,30 @@ class TransferError(RuntimeError):
 class Rendezvous:
     """How one member joins the group of one epoch.
 
-    `store_host` and `store_port` are the address of the learner's rendezvous server.
+    `store_host` and `store_port` are the address of the learner's rendezvous server. `rank` and `world_size`
+    count one sender. `senders`: ranks of the learner that send. `sender`: which of them this process is, if
+    its rank is 0.
     """
 
     epoch: int
     rank: int
     world_size: int
+    senders: int = 1
+    sender: int = 0
     store_host: str
     store_port: int
     timeout_seconds: float
     nonce: bytes = field(repr=False)
+
+    @property
+    def members(self) -> int:
+        """Processes that join, all senders included."""
+        return self.world_size - 1 + self.senders
+
+    @property
+    def own_senders(self) -> Sequence[int]:
+        """The senders with which this process is in a group, one group each."""
+        return range(self.senders) if self.rank else (self.sender,)
 
 
 class RendezvousStore:
@@ -85,15 +101,21 @@ class RendezvousStore:
 class WeightGroup:
     """A formed group. Invariant: no single wait lasts longer than the timeout of the rendezvous."""
 
-    def __init__(self, group: Any, timeout_seconds: float) -> None:
-        self._group = group
+    def __init__(self, timeout_seconds: float) -> None:
+        self._groups: dict[int, Any] = {}
+        """Groups of torch, by the sender that is rank 0 in it."""
+        self._closed = False
         self._timeout = timedelta(seconds=timeout_seconds)
         self._lock = threading.Lock()
         self._works: set[Any] = set()
         """Broadcasts that gloo has not ended."""
 
-    def broadcast(self, tensor: torch.Tensor) -> None:
-        """Send (rank 0) or receive (the others) a tensor in place.
+    def add(self, sender: int, group: Any) -> None:
+        """Take in the group of torch in which a sender is rank 0."""
+        self._groups[sender] = group
+
+    def broadcast(self, tensor: torch.Tensor, *, sender: int = 0) -> None:
+        """Send (the sender, rank 0 of its group) or receive (the others) a tensor in place.
 
         Errors: TransferError, also at once when another thread calls `close`. The tensor must not be used
         again after an error, because gloo may go on reading and writing it.
@@ -103,27 +125,30 @@ class WeightGroup:
         options.timeout = self._timeout
         try:
             if tensor.is_cuda:
-                self._open_group().broadcast([tensor], options).wait(self._timeout)  # `close` aborts NCCL
+                # `close` aborts NCCL
+                self._open_group(sender).broadcast([tensor], options).wait(self._timeout)
             else:
-                self._broadcast_by_gloo(tensor, options)
+                self._broadcast_by_gloo(tensor, options, sender)
         except RuntimeError as error:
             raise TransferError(f"broadcast of {tensor.nbytes} bytes failed: {_first_line(error)}") from error
         if tensor.is_cuda:
             torch.cuda.current_stream(tensor.device).synchronize()
 
-    def _open_group(self) -> Any:
-        if self._group is None:
+    def _open_group(self, sender: int) -> Any:
+        if self._closed:
             raise TransferError("the group was closed")
-        return self._group
+        if sender not in self._groups:
+            raise TransferError(f"rank {sender} of the learner is no sender of this group")
+        return self._groups[sender]
 
-    def _broadcast_by_gloo(self, tensor: torch.Tensor, options: Any) -> None:
+    def _broadcast_by_gloo(self, tensor: torch.Tensor, options: Any, sender: int) -> None:
         """Wait for gloo or for `close`, which does not end a wait of gloo's own. Errors: RuntimeError."""
         with self._lock:
-            work = self._open_group().broadcast([tensor], options)
+            work = self._open_group(sender).broadcast([tensor], options)
             self._works.add(work)
         deadline = time.monotonic() + self._timeout.total_seconds()
         while not work.is_completed() and time.monotonic() < deadline:
-            if self._group is None:
+            if self._closed:
                 raise TransferError("the group was closed")
             with suppress(RuntimeError):
                 work.wait(CLOSED_POLL)
@@ -134,10 +159,11 @@ class WeightGroup:
     def close(self) -> None:
         """Leave the group, without blocking. A broadcast that waits in it fails, here and at peers."""
         with self._lock:
-            group, self._group = self._group, None  # gloo closes its connections with the last reference
+            self._closed = True
+            groups, self._groups = self._groups, {}  # gloo closes its connections with the last reference
             works = tuple(self._works)
-        if group is not None:
-            _abort(group, works)
+        if groups:
+            _abort(list(groups.values()), works)
 
 
 def backend_of(device: torch.device) -> Backend:
@@ -188,17 +214,16 @@ def _form(rendezvous: Rendezvous, device: torch.device, progress: Callable[[], N
     store = PrefixStore(f"epoch/{rendezvous.epoch}", base)
     store.set_timeout(timeout)
     progress()
-    barrier(store, "come", rendezvous.world_size)
+    barrier(store, "come", rendezvous.members)
     progress()
-    if backend_of(device) == "nccl":
-        constructed = _nccl(store, rendezvous, tunnel, device)
-    else:
-        constructed = construct_while_open(tunnel, partial(_gloo, store, rendezvous, timeout), timeout)
-    progress()
-    group = WeightGroup(constructed, rendezvous.timeout_seconds)
+    group = WeightGroup(rendezvous.timeout_seconds)
     try:
-        barrier(store, "formed", rendezvous.world_size)
-    except RuntimeError:
+        for sender in rendezvous.own_senders:
+            theirs = PrefixStore(f"sender/{sender}", store)
+            group.add(sender, _construct(theirs, rendezvous, tunnel, device))
+            progress()
+        barrier(store, "formed", rendezvous.members)
+    except (RuntimeError, OSError):
         group.close()
         raise
     tunnel.ended.add_done_callback(partial(_close, weakref.ref(group)))
@@ -214,6 +239,14 @@ def _close(reference: "weakref.ref[WeightGroup]", _: Future[None]) -> None:
     with _exit_lock:
         if group is not None and not _exiting.is_set():
             group.close()
+
+
+def _construct(store: Store, rendezvous: Rendezvous, tunnel: Tunnel, device: torch.device) -> Any:
+    """Return torch's group of one sender. Errors: OSError, RuntimeError."""
+    if backend_of(device) == "nccl":
+        return _nccl(store, rendezvous, tunnel, device)
+    timeout = timedelta(seconds=rendezvous.timeout_seconds)
+    return construct_while_open(tunnel, partial(_gloo, store, rendezvous, timeout), timeout)
 
 
 def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
@@ -242,7 +275,7 @@ def _nccl(store: Store, rendezvous: Rendezvous, tunnel: Tunnel, device: torch.de
     try:
         construct_while_open(tunnel, partial(_connect, group, timeout, device), timeout, may_hang=True)
     except (RuntimeError, OSError):
-        _abort(group)
+        _abort([group])
         raise
     return group
 
@@ -272,27 +305,31 @@ _aborting: set[threading.Thread] = set()
 _exiting, _exit_lock = threading.Event(), threading.Lock()
 
 
-def _abort(group: Any, works: Sequence[Any] = ()) -> None:
-    """Abort a group in a thread of its own, because NCCL may block.
+def _abort(groups: list[Any], works: Sequence[Any] = ()) -> None:
+    """Abort groups of torch in a thread of its own, because NCCL may block; this empties the list.
 
     works: broadcasts that gloo has not ended. Its destructor would wait for them and hold the interpreter's
     lock meanwhile, so all threads of the process would stand still.
     """
 
     def abort() -> None:
-        nonlocal group
-        with suppress(RuntimeError):
-            group.abort()
+        _abort_each(groups)
         for work in works:
             while not work.is_completed():
                 with suppress(RuntimeError):
                     work.wait(ENDED_POLL)
-        group = None  # so that gloo's destructor, which joins its threads, runs in this thread
+        groups.clear()  # so that gloo's destructor, which joins its threads, runs in this thread
         _aborting.discard(threading.current_thread())
 
     thread = threading.Thread(target=abort, name="abort of a group", daemon=True)
     _aborting.add(thread)
     thread.start()
+
+
+def _abort_each(groups: Sequence[Any]) -> None:
+    for group in groups:
+        with suppress(RuntimeError):
+            group.abort()
 
 
 @atexit.register

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import torch
 
@@ -16,14 +18,32 @@ UNIDENTIFYING = {"torch_dtype", "dtype", "transformers_version", "_name_or_path"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The rows of a tensor that one rank of the learner has: `rows` are those of the whole tensor."""
+
+    whole: str
+    first_row: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """Name under which the part travels."""
+        return f"{self.whole}[{self.first_row}:]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """One tensor: its checkpoint name, dtype, shape, bucket, and offset in the bucket in bytes."""
+    """One tensor: its checkpoint name, dtype, shape, bucket, and offset in the bucket in bytes.
+
+    A part of a tensor has the name of the part.
+    """
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
     bucket: int
     offset: int
+    part: Part | None = None
 
     @property
     def nbytes(self) -> int:
@@ -33,11 +53,15 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The tensors in order of loading, and the size of each bucket in bytes, without its trailer."""
+    """The tensors in order of loading, and the size of each bucket in bytes, without its trailer.
+
+    bucket_senders: the rank of the learner that sends each bucket; empty if rank 0 sends all.
+    """
 
     tensors: tuple[TensorSpec, ...]
     bucket_bytes: tuple[int, ...]
     model_fingerprint: str
+    bucket_senders: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -48,6 +72,17 @@ class Manifest:
         """Return the tensors of one bucket."""
         return [spec for spec in self.tensors if spec.bucket == bucket]
 
+    def sender_of(self, bucket: int) -> int:
+        """Return the rank of the learner that sends a bucket."""
+        return self.bucket_senders[bucket] if self.bucket_senders else 0
+
+    def first_bucket_of(self, sender: int) -> int:
+        """Return the first bucket of a sender; 0 if it sends none."""
+        return self.bucket_senders.index(sender) if sender in self.bucket_senders else 0
+
+
+NO_PARTS: Final[Mapping[str, Part]] = MappingProxyType({})
+
 
 def plan(
     shapes: Iterable[tuple[str, tuple[int, ...]]],
@@ -55,10 +90,12 @@ def plan(
     dtype: torch.dtype,
     bucket_bytes: int,
     model_fingerprint: str,
+    parts: Mapping[str, Part] = NO_PARTS,
 ) -> Manifest:
     """Lay out tensors in their order; start a new bucket when the next tensor does not fit.
 
-    A tensor larger than `bucket_bytes` gets a bucket of its own. Errors: ValueError without tensors.
+    A tensor larger than `bucket_bytes` gets a bucket of its own. parts: those among the tensors, by name.
+    Errors: ValueError without tensors.
     """
     tensors: list[TensorSpec] = []
     sizes: list[int] = [0]
@@ -67,12 +104,33 @@ def plan(
         if sizes[-1] and sizes[-1] + needed > bucket_bytes:
             sizes.append(0)
         tensors.append(
-            TensorSpec(name=name, dtype=dtype, shape=tuple(shape), bucket=len(sizes) - 1, offset=sizes[-1])
+            TensorSpec(
+                name=name,
+                dtype=dtype,
+                shape=tuple(shape),
+                bucket=len(sizes) - 1,
+                offset=sizes[-1],
+                part=parts.get(name),
+            )
         )
         sizes[-1] += needed
     if not tensors:
         raise ValueError("plan: a model without parameters cannot be published")
     return Manifest(tensors=tuple(tensors), bucket_bytes=tuple(sizes), model_fingerprint=model_fingerprint)
+
+
+def joined(manifests: Sequence[Manifest]) -> Manifest:
+    """Return the layout of what all senders send, one after the other, in the order of their ranks."""
+    tensors: list[TensorSpec] = []
+    sizes: list[int] = []
+    senders: list[int] = []
+    for sender, manifest in enumerate(manifests):
+        tensors += [replace(spec, bucket=len(sizes) + spec.bucket) for spec in manifest.tensors]
+        sizes += manifest.bucket_bytes
+        senders += [sender] * len(manifest.bucket_bytes)
+    return replace(
+        manifests[0], tensors=tuple(tensors), bucket_bytes=tuple(sizes), bucket_senders=tuple(senders)
+    )
 
 
 def model_fingerprint(model_dir: Path) -> str:
@@ -98,11 +156,15 @@ def manifest_to_proto(manifest: Manifest) -> pb.Manifest:
             shape=spec.shape,
             bucket=spec.bucket,
             offset=spec.offset,
+            part=None if spec.part is None else _part_to_proto(spec.part),
         )
         for spec in manifest.tensors
     ]
     return pb.Manifest(
-        tensors=tensors, bucket_bytes=manifest.bucket_bytes, model_fingerprint=manifest.model_fingerprint
+        tensors=tensors,
+        bucket_bytes=manifest.bucket_bytes,
+        model_fingerprint=manifest.model_fingerprint,
+        bucket_senders=manifest.bucket_senders,
     )
 
 
@@ -115,6 +177,7 @@ def manifest_from_proto(message: pb.Manifest) -> Manifest:
             shape=tuple(spec.shape),
             bucket=spec.bucket,
             offset=spec.offset,
+            part=_part_from_proto(spec.part) if spec.HasField("part") else None,
         )
         for spec in message.tensors
     ]
@@ -122,7 +185,16 @@ def manifest_from_proto(message: pb.Manifest) -> Manifest:
         tensors=tuple(tensors),
         bucket_bytes=tuple(message.bucket_bytes),
         model_fingerprint=message.model_fingerprint,
+        bucket_senders=tuple(message.bucket_senders),
     )
+
+
+def _part_to_proto(part: Part) -> pb.TensorPart:
+    return pb.TensorPart(whole=part.whole, first_row=part.first_row, rows=part.rows)
+
+
+def _part_from_proto(message: pb.TensorPart) -> Part:
+    return Part(whole=message.whole, first_row=message.first_row, rows=message.rows)
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -83,19 +83,22 @@ def send(
     device: torch.device,
     key: bytes = b"",
     buffers: Buffers | None = None,
+    sender: int = 0,
+    first_bucket: int = 0,
     progress: Callable[[], None] = no_progress,
 ) -> None:
     """Broadcast every tensor of the manifest, converted to its wire dtype; `progress` after each bucket.
 
+    sender: which of several senders this is; the manifest has only its own tensors, in buckets that the
+    receivers count from `first_bucket` on.
     tensors: several threads read it at once. key: for encryption; none without it. buffers: of earlier
     updates, or those in which the tensors were placed. They may be used again after an error: a peer whose
     broadcast failed has closed its group, and uses nothing that arrives later. Errors: TransferError.
     """
     buffers, seal = buffers or Buffers(device), Seal(key, version)
     travelling: Future[None] | None = None
-    for bucket, size in enumerate(manifest.bucket_bytes):
-        buffer = buffers.bucket(bucket, size)
-        specs = manifest.tensors_of(bucket)
+    for own, size in enumerate(manifest.bucket_bytes):
+        buffer, specs, bucket = buffers.bucket(own, size), manifest.tensors_of(own), first_bucket + own
         packed = results(in_pool(tensors.__getitem__, [spec.name for spec in specs]))
         for spec, tensor in zip(specs, packed, strict=True):
             _pack(tensor.detach(), view(buffer, spec))
@@ -105,7 +108,7 @@ def send(
         if travelling is not None:
             travelling.result()
             progress()
-        travelling = _broadcast(group, seal.close(bucket, buffer), bucket)
+        travelling = _broadcast(group, seal.close(bucket, buffer), bucket, sender)
     if travelling is not None:
         travelling.result()
         progress()
@@ -141,7 +144,7 @@ def receive(
         own = buffers or Buffers(device)
         sealed_bytes = seal.sealed_bytes(sizes[bucket] + TRAILER_BYTES)
         buffer = own.bucket(bucket, sealed_bytes - TRAILER_BYTES)
-        return buffer, _broadcast(group, buffer, bucket)
+        return buffer, _broadcast(group, buffer, bucket, manifest.sender_of(bucket))
 
     try:
         buffer, travelling = begin(0)
@@ -182,9 +185,9 @@ def view(buffer: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     return buffer[spec.offset : spec.offset + spec.nbytes].view(spec.dtype).view(spec.shape)
 
 
-def _broadcast(group: WeightGroup, buffer: torch.Tensor, bucket: int) -> Future[None]:
+def _broadcast(group: WeightGroup, buffer: torch.Tensor, bucket: int, sender: int) -> Future[None]:
     """Begin to send or receive a buffer."""
-    return in_thread(partial(group.broadcast, buffer), f"broadcast of bucket {bucket}")
+    return in_thread(partial(group.broadcast, buffer, sender=sender), f"broadcast of bucket {bucket}")
 
 
 def _signed(number: int) -> int:

@@ -26,6 +26,9 @@ class WeightsConfig(Section):
     """Host memory in MiB in which an engine process keeps the last version; larger versions pause it."""
     deltas: bool = True
     """Whether only changed elements are sent to engines that keep the last version in host memory."""
+    senders: Literal["all", "first"] = "all"
+    """Which ranks of a learner with several send weights: each one its own part, or rank 0 all of them. Rank
+    0 sends adapters, and versions larger than `staging_mib`, in any case."""
     encrypt: bool = False
     """Whether weights are encrypted and authenticated on their way, by AES-256-GCM; it needs `rpc.tls`."""
     timeout_seconds: float = Field(60.0, gt=0)

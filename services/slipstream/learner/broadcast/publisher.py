@@ -19,33 +19,29 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
-
-import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
 from slipstream.learner.broadcast.latecomers import POLL_SECONDS, Answers, Latecomers
 from slipstream.learner.broadcast.pace import Pace
 from slipstream.learner.broadcast.parity_probe import ParityProbe
+from slipstream.learner.broadcast.senders import Broadcast, Senders
 from slipstream.parallel import both, task_group
 from slipstream.records import NO_VERSION
 from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
-from slipstream.weights.changes import ChangeLog
-from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
+from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup
 from slipstream.weights.last_deadline import CallStuck, Progress, watched
-from slipstream.weights.manifest import Manifest, manifest_to_proto, plan
+from slipstream.weights.manifest import manifest_to_proto
 from slipstream.weights.seal import new_key
-from slipstream.weights.transfer import Buffers, place, send
 
 T = TypeVar("T")
 
-MIB = 1024 * 1024
 TRIES = 3
 SENDER_BYTES = 16
 FORMING = 1.25
@@ -70,54 +66,25 @@ class Published:
     """Share of the elements that differ from the version before; None for the first, or without deltas."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broadcast:
-    """The tensors of one broadcast by name, and their layout; with a base, the changes since that version."""
-
-    manifest: Manifest
-    tensors: Mapping[str, torch.Tensor]
-    base: int = NO_VERSION
-    key: bytes = field(default=b"", repr=False)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors."""
-        return sum(tensor.nbytes for tensor in self.manifest.tensors)
-
-    @property
-    def kind(self) -> str:
-        """Whether the tensors are the `full` version or a `delta`."""
-        return "full" if self.base == NO_VERSION else "delta"
-
-
 class Publisher:
     """Sends a snapshot of the weights. Invariant: a group is used only by the members it was formed with.
 
-    weights: by name, of `dtype`. Their values may change between two publications, but not during one. If
-    they are broadcast from host memory, they move to the buckets from which they are sent (transfer.place).
-    changes: of these weights, for deltas; without them every version is sent in full.
-    probe: returns the parity probe of these weights; None if nothing is compared.
-    dtype: of the broadcast. device: on which tensors are broadcast.
+    senders: of the weights. probe: returns the parity probe of these weights; None if nothing is compared.
     """
 
     def __init__(
         self,
         *,
-        weights: dict[str, torch.Tensor],
-        changes: ChangeLog | None = None,
+        senders: Senders,
         probe: Callable[[], ParityProbe | None] = lambda: None,
-        dtype: torch.dtype,
-        device: torch.device,
         fleet: Fleet,
         config: WeightsConfig,
-        model_fingerprint: str,
         metrics: Metrics,
         log: Log,
     ) -> None:
-        self._changes = changes
+        self._senders = senders
         self._probe = probe
         self._parity_every = config.parity_every
-        self._device = device
         self._fleet = fleet
         self._latecomers = Latecomers(config, fleet, metrics=metrics, log=log)
         self._paces = {kind: Pace(config.patience_seconds) for kind in ("forming", "full", "delta")}
@@ -129,21 +96,10 @@ class Publisher:
         self._store = RendezvousStore(
             config.host, config.port, timeout_seconds=config.timeout_seconds, log=log
         )
-        self._bucket_bytes = int(config.bucket_mib * MIB)
-        manifest = plan(
-            [(name, tuple(tensor.shape)) for name, tensor in weights.items()],
-            dtype=dtype,
-            bucket_bytes=self._bucket_bytes,
-            model_fingerprint=model_fingerprint,
-        )
-        self._full = Broadcast(manifest=manifest, tensors=weights)
-        self._pauses = manifest.nbytes > config.staging_bytes  # the rollouts compare the same numbers
+        # the rollouts compare the same numbers
+        self._pauses = senders.full.manifest.nbytes > config.staging_bytes
         self._encrypts = config.encrypt
         self._sender = secrets.token_bytes(SENDER_BYTES)
-        self._buffers = {"delta": Buffers(device), "full": Buffers(device)}
-        if device.type == "cpu":
-            self._buffers["full"] = Buffers(device, count=None)
-            place(weights, manifest, self._buffers["full"])
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
         self._failing = False
@@ -163,7 +119,7 @@ class Publisher:
             raise TornSnapshot(self._refusal)
         started = time.monotonic()
         self._fleet.version = version
-        self._changed = None if self._changes is None else self._changes.close(version)
+        self._changed = await asyncio.to_thread(self._senders.close, version)
         self._sent_bytes = 0
         updated: set[Member] = set()
         self._stood_still = False
@@ -206,7 +162,9 @@ class Publisher:
             ready = await self._prepare(version, members)
             if not ready:
                 return
-            members, broadcast = list(ready), await asyncio.to_thread(self._choose, min(ready.values()))
+            key = new_key() if self._encrypts else b""
+            members = list(ready)
+            broadcast = await asyncio.to_thread(self._senders.choose, min(ready.values()), key)
         self._metrics.count("updates_sent_total", kind=broadcast.kind)
         layout = manifest_to_proto(broadcast.manifest)
         for member in members:
@@ -233,16 +191,6 @@ class Publisher:
                 for member, answer in applied.items():
                     member.receive_seconds = answer.receive_seconds
                 await self._commit(version, list(applied))
-
-    def _choose(self, base: int) -> Broadcast:
-        """Return what to send to members that keep the version `base` or later ones."""
-        delta = None
-        if self._changes is not None and base != NO_VERSION:
-            delta = self._changes.since(base, self._full.manifest, bucket_bytes=self._bucket_bytes)
-        key = new_key() if self._encrypts else b""
-        if delta is None:
-            return replace(self._full, key=key)
-        return Broadcast(manifest=delta.manifest, tensors=delta, base=delta.base, key=key)
 
     async def _prepare(self, version: int, members: Sequence[Member]) -> dict[Member, int]:
         """Prepare the members, and form a group with them.
@@ -331,9 +279,10 @@ class Publisher:
     async def _form(self, members: Sequence[Member]) -> str | None:
         """Form the group of a new epoch; return why it could not be formed. Errors: Stuck."""
         rendezvous = self._rendezvous(members)
+        nonces = [self._store.server.issue_nonce(connections=1) for _ in range(1, self._senders.size)]
         try:
             self._group = await self._watched(
-                lambda progress: form_group(rendezvous, device=self._device, progress=progress),
+                partial(self._senders.form, rendezvous, nonces),
                 f"the forming of the weight group of epoch {rendezvous.epoch}",
             )
         except TransferError as error:
@@ -352,6 +301,7 @@ class Publisher:
             timeout_seconds=self._timeout,
             rendezvous_nonce=nonce,
             sender=self._sender,
+            senders=self._senders.size,
         )
 
     async def _transfer(
@@ -406,6 +356,7 @@ class Publisher:
             epoch=self._fleet.epoch,
             rank=0,
             world_size=1 + sum(member.ranks for member in members),
+            senders=self._senders.size,
             store_host=self._store.host,
             store_port=self._store.port,
             timeout_seconds=self._timeout,
@@ -419,16 +370,7 @@ class Publisher:
             pace.step()
             progress()
 
-        send(
-            group,
-            broadcast.manifest,
-            broadcast.tensors,
-            version=version,
-            device=self._device,
-            key=broadcast.key,
-            buffers=self._buffers[broadcast.kind],
-            progress=bucket_sent,
-        )
+        self._senders.send(group, version, broadcast, bucket_sent)
 
     async def _commit(self, version: int, members: Sequence[Member]) -> None:
         """Have the members serve the version, and wait for all but latecomers."""

@@ -1,39 +1,60 @@
 """A copy of the policy's weights for publication, so that training may continue to change the policy."""
 
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from slipstream.learner.broadcast.parity_probe import ParityProbe, take_parity_probe
 from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.own_tensors import OwnTensors
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.weights.changes import ChangeLog
+from slipstream.weights.manifest import Part
 from slipstream.weights.threads import in_thread
 
 
 class Snapshot:
-    """The weights of one version in the dtype of the broadcast, in the host memory of rank 0.
+    """The weights of one version in the dtype of the broadcast, in host memory: all of them on rank 0, or
+    with `shared` on each rank the parts that it has.
 
     They are not in GPU memory: a model that trains on several GPUs may not fit into one. With `deltas`,
     `changes` notes which elements changed from copy to copy. `probe` is of the same weights, or None.
+    `copies` counts the copies that have begun.
     """
 
-    def __init__(self, policy: Policy, ranks: Ranks, *, deltas: bool = True, parity_tokens: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        ranks: Ranks,
+        *,
+        deltas: bool = True,
+        parity_tokens: int = 0,
+        shared: bool = False,
+    ) -> None:
         self._policy = policy
         self._ranks = ranks
+        self.rank, self.device, self.dtype = ranks.rank, policy.device, policy.dtype
+        self._own = OwnTensors(policy, ranks.rank) if shared else None
+        self.shared = shared
+        self.parts: dict[str, Part] = {}
+        """The parts of tensors among `tensors`."""
+        self.copies = 0
         self._parity_tokens = parity_tokens
         self.probe: ParityProbe | None = None
         self.tensors: dict[str, torch.Tensor] = {}
         self._copying: Future[None] | None = None
         on_gpu = policy.device.type == "cuda"
         self._copy_stream = torch.cuda.Stream(policy.device) if on_gpu else None
-        self._takes_memory = ranks.size == 1 and _makes_tensors(policy)
+        gathers = self._own.gathers if self._own else ranks.size > 1
+        self._copies_first = gathers or _makes_tensors(policy.model, self._published())
         self.changes = ChangeLog(self.tensors) if deltas else None
 
     def take(self, *, probe: bool = True) -> None:
-        """Copy the current weights; all ranks must call. On rank 0, nothing may be reading `tensors`.
+        """Copy the current weights; all ranks must call. Nothing may be reading `tensors`.
 
         probe: whether to compute the parity probe, if there are `parity_tokens`.
         """
@@ -44,18 +65,20 @@ class Snapshot:
         """Begin to copy the current weights, as in `take`.
 
         The weights must not change before `finished` or `wait` has returned, and `tensors` has them after
-        `wait` only. A single rank copies in a thread, beside its next forward and backward passes. All is
-        copied when this returns if several ranks gather their parts, or if tensors are made for the
-        publication (merged adapters, single experts): these would take memory beside those passes.
+        `wait` only. A rank that has what it copies does so in a thread, beside its next forward and backward
+        passes. All is copied when this returns if rank 0 gathers the parts of other ranks, or if tensors are
+        made for the publication (merged adapters, single experts): these would take memory beside those
+        passes.
         """
         self.finished()
         probed = probe and self._parity_tokens > 0
         self.probe = take_parity_probe(self._policy, self._parity_tokens) if probed else None
-        if self._ranks.size > 1 or self._takes_memory:
+        if self._copies_first:
             self._copying = None
             self._copy(nullcontext())
         else:
             self._copying = in_thread(partial(self._copy, self._own_stream()), "copy of the weights")
+        self.copies += 1
 
     def finished(self) -> None:
         """Wait until the weights that are being copied may change, also if copying them fails."""
@@ -70,8 +93,8 @@ class Snapshot:
     @torch.no_grad()
     def _copy(self, stream: AbstractContextManager[object]) -> None:
         with stream:
-            for name, tensor in self._policy.named_tensors():
-                if self._ranks.rank:
+            for name, tensor in self._published():
+                if self._ranks.rank and not self.shared:
                     continue
                 first = name not in self.tensors
                 if first:
@@ -86,6 +109,16 @@ class Snapshot:
         if self.changes is not None:
             self.changes.settle()
 
+    def _published(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield what this rank publishes; without `shared`, every rank yields what rank 0 does."""
+        if self._own is None:
+            yield from self._policy.named_tensors()
+            return
+        for own in self._own:
+            if own.part is not None:
+                self.parts[own.name] = own.part
+            yield own.name, own.tensor
+
     def _own_stream(self) -> AbstractContextManager[object]:
         """Return a context whose copies from a GPU wait for the work that the GPU has got until now, and for
         none that it gets later."""
@@ -95,7 +128,12 @@ class Snapshot:
         return torch.cuda.stream(self._copy_stream)
 
 
-def _makes_tensors(policy: Policy) -> bool:
+def _makes_tensors(model: torch.nn.Module, published: Iterable[tuple[str, torch.Tensor]]) -> bool:
     """Return whether some published tensors are not views of parameters."""
-    parameters = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
-    return any(tensor.untyped_storage().data_ptr() not in parameters for _, tensor in policy.named_tensors())
+    parameters = {_memory(parameter) for parameter in model.parameters()}
+    return any(_memory(tensor) not in parameters for _, tensor in published)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return local.untyped_storage().data_ptr()

@@ -187,6 +187,10 @@ class TorchRanks:
         self._commands += 1
         return [part.numpy().tobytes() for part in everything.split(lengths.tolist())]
 
+    def store(self) -> Any:
+        """Return a connection of its own to the store of the ranks, for another thread."""
+        return self._store.clone()  # type: ignore[attr-defined]  # the stub lacks it
+
     def close(self) -> None:
         """Leave the group."""
         dist.destroy_process_group()

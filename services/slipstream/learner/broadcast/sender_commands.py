@@ -1,0 +1,247 @@
+"""Commands of rank 0 to the other ranks that send weights, over the store of the ranks.
+
+    rank 0      command/n ─▶ … wait for report/n/1, report/n/2 …
+    rank r      poll command/n ─▶ execute ─▶ report/n/r
+
+A rank counts what it has done in `progress`, so that rank 0 can tell a slow broadcast from one that is stuck.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from slipstream.config import WeightsConfig
+from slipstream.learner.broadcast.own_weights import Order, OwnWeights
+from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.weights.group import Rendezvous, TransferError, WeightGroup
+from slipstream.weights.last_deadline import LAST, or_exit
+from slipstream.weights.manifest import manifest_to_proto
+
+PREFIX = "slipstream/senders"
+PROGRESS = f"{PREFIX}/progress"
+POLL_SECONDS = 0.01
+SLACK = 1.25
+"""Rank 0 waits longer than the last deadline of a rank, whose process then exits by itself."""
+
+
+def every_rank_sends(policy: Policy, config: WeightsConfig, *, ranks: int) -> bool:
+    """Return whether each rank of several sends its own part of the weights.
+
+    Otherwise rank 0 gathers them: adapters, which are small or merged, and versions that rollouts receive in
+    a pause, in which they have no memory to put parts together.
+    """
+    if ranks == 1 or policy.adapted or config.senders == "first":
+        return False
+    elements: int = sum(parameter.numel() for parameter in policy.model.parameters())
+    return elements * policy.dtype.itemsize <= config.staging_bytes
+
+
+def commands_to_senders(
+    ranks: Alone | TorchRanks, snapshot: Snapshot, config: WeightsConfig
+) -> "SenderCommands | None":
+    """Return rank 0's connection to the other ranks that send; None if it sends everything."""
+    if not snapshot.shared or isinstance(ranks, Alone):
+        return None
+    return SenderCommands(
+        ranks.store(), size=ranks.size, snapshot=snapshot, timeout_seconds=config.timeout_seconds
+    )
+
+
+@contextmanager
+def sending(
+    ranks: TorchRanks, snapshot: Snapshot, config: WeightsConfig, *, model_fingerprint: str
+) -> Iterator[None]:
+    """Send this rank's part of the weights at rank 0's command, if every rank sends."""
+    if not snapshot.shared:
+        yield
+        return
+    sender = Sender(
+        ranks.store(),
+        rank=ranks.rank,
+        snapshot=snapshot,
+        own=lambda: OwnWeights(snapshot, config=config, model_fingerprint=model_fingerprint),
+        timeout_seconds=config.timeout_seconds,
+    )
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.close()
+
+
+class SenderCommands:
+    """Rank 0's end. See Others."""
+
+    def __init__(self, store: Any, *, size: int, snapshot: Snapshot, timeout_seconds: float) -> None:
+        """`store`: a connection of its own to the store of the ranks."""
+        self.ranks: Sequence[int] = range(1, size)
+        self._store = store
+        self._snapshot = snapshot
+        self._seconds = SLACK * LAST * timeout_seconds
+        self._progress = 0
+        self._lock = threading.Lock()
+
+    def ask(
+        self, commands: Sequence[pb.SenderCommand], ranks: Sequence[int], progress: Callable[[], None]
+    ) -> list[pb.SenderReport]:
+        """Send a command to each of these ranks; block until all have answered.
+
+        Errors: TransferError for what failed there; RankLost for a rank that makes no progress.
+        """
+        with self._lock:
+            keys = [self._tell(rank, command) for rank, command in zip(ranks, commands, strict=True)]
+            reports = [self._report(key, rank, progress) for key, rank in zip(keys, ranks, strict=True)]
+        for rank, report in zip(ranks, reports, strict=True):
+            if report.failure:
+                raise TransferError(f"rank {rank} of the learner: {report.failure}")
+        return reports
+
+    def _tell(self, rank: int, command: pb.SenderCommand) -> str:
+        """Give a rank a command; return the key of its report."""
+        told = pb.SenderCommand(copies=self._snapshot.copies)
+        told.MergeFrom(command)
+        number = self._store.add(f"{PREFIX}/{rank}/number", 1)
+        self._store.set(f"{PREFIX}/{rank}/command/{number}", told.SerializeToString())
+        return f"{PREFIX}/{rank}/report/{number}"
+
+    def _report(self, key: str, rank: int, progress: Callable[[], None]) -> pb.SenderReport:
+        """Wait for a report. Errors: RankLost."""
+        deadline = time.monotonic() + self._seconds
+        while not self._store.check([key]):
+            if self._progressed():
+                progress()
+                deadline = time.monotonic() + self._seconds
+            if time.monotonic() > deadline:
+                raise RankLost(
+                    f"rank {rank} of the learner has not executed a command about weights in "
+                    f"{self._seconds:g} s"
+                )
+            time.sleep(POLL_SECONDS)
+        report = pb.SenderReport.FromString(self._store.get(key))
+        self._store.delete_key(key)
+        return report
+
+    def _progressed(self) -> bool:
+        """Return whether a rank has done something since the last call."""
+        before, self._progress = self._progress, self._store.add(PROGRESS, 0)
+        return self._progress != before
+
+
+class Sender:
+    """Another rank's end: executes commands in a thread, which ends with the process."""
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        rank: int,
+        snapshot: Snapshot,
+        own: Callable[[], OwnWeights],
+        timeout_seconds: float,
+    ) -> None:
+        """`store`: a connection of its own. `own`: makes this rank's weights, after the first copy."""
+        self._store = store
+        self._rank = rank
+        self._snapshot = snapshot
+        self._make_own = own
+        self._own: OwnWeights | None = None
+        self._timeout = timeout_seconds
+        self._group: WeightGroup | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sender of weights")
+
+    def start(self) -> None:
+        """Begin to execute commands."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the group and end."""
+        self._ended.set()
+        if self._group is not None:
+            self._group.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 1
+        while not self._ended.wait(POLL_SECONDS):
+            key = f"{PREFIX}/{self._rank}/command/{number}"
+            if not self._store.check([key]):
+                continue
+            command = pb.SenderCommand.FromString(self._store.get(key))
+            self._store.delete_key(key)
+            report = self._executed(command)
+            self._store.set(f"{PREFIX}/{self._rank}/report/{number}", report.SerializeToString())
+            number += 1
+
+    def _executed(self, command: pb.SenderCommand) -> pb.SenderReport:
+        """Execute a command; what fails is in the report."""
+        try:
+            with or_exit(
+                self._timeout, f"rank {self._rank} of the learner, which sends weights,"
+            ) as progress:
+
+                def done() -> None:
+                    progress()
+                    self._store.add(PROGRESS, 1)
+
+                self._await_copies(command.copies)
+                return self._execute(command, done)
+        except Exception as error:  # rank 0 raises it
+            return pb.SenderReport(failure=str(error) or type(error).__name__)
+
+    def _await_copies(self, copies: int) -> None:
+        """Wait until this rank has made as many copies of its weights as rank 0. Errors: of the copy."""
+        while self._snapshot.copies < copies:
+            time.sleep(POLL_SECONDS)
+        self._snapshot.wait()
+
+    def _execute(self, command: pb.SenderCommand, progress: Callable[[], None]) -> pb.SenderReport:
+        if self._own is None:
+            self._own = self._make_own()
+        own = self._own
+        match command.WhichOneof("command"):
+            case "lay_out":
+                return pb.SenderReport(manifest=manifest_to_proto(own.manifest))
+            case "close":
+                return pb.SenderReport(changed=own.close(command.close.version), elements=own.elements)
+            case "choose":
+                layout = own.choose(command.choose.base_version)
+                return pb.SenderReport(manifest=None if layout is None else manifest_to_proto(layout))
+            case "form":
+                self._leave()
+                self._group = own.form(_rendezvous(command.form, self._rank), progress)
+            case "send":
+                if self._group is None:
+                    raise TransferError("no group was formed")
+                own.send(self._group, _order(command.send), progress)
+        return pb.SenderReport()
+
+    def _leave(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
+
+def _rendezvous(message: pb.Prepare, sender: int) -> Rendezvous:
+    return Rendezvous(
+        epoch=message.epoch,
+        rank=0,
+        world_size=message.world_size,
+        senders=message.senders,
+        sender=sender,
+        store_host=message.store_host,
+        store_port=message.store_port,
+        timeout_seconds=message.timeout_seconds,
+        nonce=message.rendezvous_nonce,
+    )
+
+
+def _order(message: pb.SendWeights) -> Order:
+    return Order(
+        version=message.version, delta=message.delta, key=message.key, first_bucket=message.first_bucket
+    )
