@@ -5,8 +5,8 @@
 Every receiver is a process; all processes use one thread for computing, and gloo on the loopback. `plain`
 broadcasts one tensor into memory that is already there, the least that any broadcast of these bytes costs.
 `version` sends tensors from the buckets in which a learner keeps them, computes checksums at both ends, and
-keeps the version in the memory of the receivers, as a publication does until Commit. The two alternate, R times each after one that is not
-counted; a time ends when the last receiver has everything.
+keeps the version in the memory of the receivers, as a publication does until Commit. The two alternate, R
+times each after one that is not counted; a time ends when the last receiver has everything.
 """
 
 import argparse

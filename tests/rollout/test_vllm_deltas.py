@@ -8,6 +8,7 @@ import pytest
 import torch
 from rollout.learner_end import Tensors
 from rollout.live_engine import PROMPT, Live, manifest_of, start_live, tensors_of, with_engine
+from rollout.sharing_learner import SharingLearner
 from slipstream.records import NO_VERSION
 from slipstream.weights.group import TransferError
 
@@ -89,6 +90,33 @@ async def test_updates_in_any_order_lead_to_the_weights_of_a_full_one(live: Live
             assert await live.engine.base_version() == live.version
         served.append((tensors, await computed(live)))
     assert kinds.count("delta") > 6, kinds
+    for tensors, logprobs in served:
+        live.version += 1
+        await live.learner.update_in_a_pause(live.engine, manifest, tensors, version=live.version)
+        assert await computed(live) == logprobs
+
+
+@with_engine
+async def test_parts_of_several_senders_lead_to_the_weights_of_a_full_one(live: Live) -> None:
+    tensors = trained(tensors_of(live.policy), 1.0, seed=9)
+    manifest = manifest_of(tensors)
+    live.version += 1
+    live.learner.close()  # it forms a new group afterwards
+    learner = SharingLearner(3, tensors, version=live.version)
+    await learner.form(live.engine)
+    served: list[tuple[dict[str, torch.Tensor], list[float]]] = []
+    kinds: list[str] = []
+    try:
+        for update, share in enumerate([0.02, 0.02, 1.0, 0.02, 0.0, 0.02]):
+            tensors = trained(tensors, share, seed=100 + update)
+            live.version += 1
+            learner.train(tensors)
+            if update != 3:  # the engine misses a version
+                kinds.append(await learner.bring(live.engine, version=live.version))
+                served.append((tensors, await computed(live)))
+    finally:
+        learner.close()
+    assert kinds == ["full", "delta", "full", "delta", "delta"]
     for tensors, logprobs in served:
         live.version += 1
         await live.learner.update_in_a_pause(live.engine, manifest, tensors, version=live.version)
