@@ -1,7 +1,7 @@
 """Rank 0 of a weight group in the test's process: the steps of the learner's publisher as separate calls."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from slipstream.rollout.engine import Engine
@@ -24,11 +24,11 @@ class Damaging:
         self._group = group
         self._left = first
 
-    def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
+    def begin(self, tensor: torch.Tensor, **_: int) -> Callable[[], None]:
         self._left -= 1
         if self._left < 0:
             tensor[0] ^= 1
-        self._group.broadcast(tensor)
+        return self._group.begin(tensor)
 
 
 class LearnerEnd:

@@ -12,6 +12,7 @@ from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.changes import ChangeLog
 from slipstream.weights.delta import bits
 from slipstream.weights.group import TransferError
+from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import plan
 from slipstream.weights.transfer import send
 
@@ -32,8 +33,9 @@ class Wire:
         self.sent = []
         return self
 
-    def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
+    def begin(self, tensor: torch.Tensor, **_: int) -> Callable[[], None]:
         self.sent.append(tensor.clone())
+        return no_progress
 
     def receiver(self) -> "Receiver":
         return Receiver(self)
@@ -46,13 +48,14 @@ class Receiver:
         self._wire = wire
         self._next = 0
 
-    def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
+    def begin(self, tensor: torch.Tensor, **_: int) -> Callable[[], None]:
         bucket, self._next = self._next, self._next + 1
         if self._wire.cut_at == bucket:
             raise TransferError("the connection was cut")
         arrived = self._wire.sent[bucket].clone()
         self._wire.damage(bucket, arrived)
         tensor.copy_(arrived)
+        return no_progress
 
 
 class Learner:

@@ -1,5 +1,7 @@
 """A sealed bucket is opened by its key, in its place, and unchanged; or not at all."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from slipstream.weights.group import TransferError
@@ -63,9 +65,9 @@ def test_weights_arrive_through_sealed_buckets_and_only_with_the_key() -> None:
     travelled: list[bytes] = []
 
     class Listening:
-        def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
+        def begin(self, tensor: torch.Tensor, **_: int) -> Callable[[], None]:
             travelled.append(bytes(tensor.numpy()))
-            groups[0].broadcast(tensor)
+            return groups[0].begin(tensor)
 
     def sending(_: object) -> None:
         send(Listening(), manifest, tensors, version=7, device=CPU, key=key)  # type: ignore[arg-type]

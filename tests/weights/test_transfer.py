@@ -11,6 +11,7 @@ import pytest
 import torch
 from slipstream.telemetry.logs import Log
 from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
+from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import (
     Manifest,
     manifest_from_proto,
@@ -102,9 +103,9 @@ def test_a_damaged_bucket_is_refused_before_any_of_its_tensors_is_yielded() -> N
     groups, manifest, tensors = form(1, 2), make_manifest(bucket_bytes=1 << 20), make_tensors()
 
     class Damaging:
-        def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
+        def begin(self, tensor: torch.Tensor, **_: int) -> Callable[[], None]:
             tensor[17] ^= 1
-            groups[0].broadcast(tensor)
+            return groups[0].begin(tensor)
 
     with pytest.raises(TransferError, match=r"checksum .* instead of"):
         exchange(
@@ -131,8 +132,9 @@ def test_buckets_in_another_order_and_parts_of_a_version_are_refused(order: list
     buckets: list[torch.Tensor] = []
 
     class Recording:
-        def broadcast(self, tensor: torch.Tensor, **_: int) -> None:
+        def begin(self, tensor: torch.Tensor, **_: int) -> Callable[[], None]:
             buckets.append(tensor.clone())
+            return no_progress
 
     def send_in_order(group: WeightGroup) -> None:
         for number in order:

@@ -33,6 +33,8 @@ from slipstream.weights.rendezvous.server import STORE_HOST, RendezvousServer
 
 Backend = Literal["gloo", "nccl"]
 CONNECTING_TIMEOUTS = 5  # gloo waits for a connection for this many of its timeouts
+EARLIER = 4.0
+"""How much longer gloo waits than we do, because a broadcast begins while earlier ones travel."""
 ABORT_SECONDS = 5.0
 CLOSED_POLL = timedelta(milliseconds=50)
 ENDED_POLL = timedelta(seconds=1)
@@ -115,24 +117,25 @@ class WeightGroup:
         self._groups[sender] = group
 
     def broadcast(self, tensor: torch.Tensor, *, sender: int = 0) -> None:
-        """Send (the sender, rank 0 of its group) or receive (the others) a tensor in place.
+        """Broadcast a tensor, and wait for it. See `begin`. Errors: TransferError."""
+        self.begin(tensor, sender=sender)()
 
-        Errors: TransferError, also at once when another thread calls `close`. The tensor must not be used
-        again after an error, because gloo may go on reading and writing it.
+    def begin(self, tensor: torch.Tensor, *, sender: int = 0) -> Callable[[], None]:
+        """Begin to send (the sender, rank 0 of its group) or to receive (the others) a tensor in place.
+
+        All members begin the same broadcasts in the same order, and may begin several before they wait for
+        the first. The returned function waits. Errors of both: TransferError, also at once when another
+        thread calls `close`. The tensor must not be used again after an error, because gloo may go on reading
+        and writing it.
         """
         options = dist.BroadcastOptions()
         options.rootRank = 0
-        options.timeout = self._timeout
-        try:
-            if tensor.is_cuda:
-                # `close` aborts NCCL
-                self._open_group(sender).broadcast([tensor], options).wait(self._timeout)
-            else:
-                self._broadcast_by_gloo(tensor, options, sender)
-        except RuntimeError as error:
-            raise TransferError(f"broadcast of {tensor.nbytes} bytes failed: {_first_line(error)}") from error
-        if tensor.is_cuda:
-            torch.cuda.current_stream(tensor.device).synchronize()
+        options.timeout = EARLIER * self._timeout
+        with self._lock, self._named(tensor):
+            work = self._open_group(sender).broadcast([tensor], options)
+            if not tensor.is_cuda:
+                self._works.add(work)
+        return partial(self._wait, work, tensor)
 
     def _open_group(self, sender: int) -> Any:
         if self._closed:
@@ -141,20 +144,35 @@ class WeightGroup:
             raise TransferError(f"rank {sender} of the learner is no sender of this group")
         return self._groups[sender]
 
-    def _broadcast_by_gloo(self, tensor: torch.Tensor, options: Any, sender: int) -> None:
+    def _wait(self, work: Any, tensor: torch.Tensor) -> None:
+        with self._named(tensor):
+            if tensor.is_cuda:
+                work.wait(self._timeout)  # `close` aborts NCCL
+            else:
+                self._wait_for_gloo(work)
+        if tensor.is_cuda:
+            torch.cuda.current_stream(tensor.device).synchronize()
+
+    def _wait_for_gloo(self, work: Any) -> None:
         """Wait for gloo or for `close`, which does not end a wait of gloo's own. Errors: RuntimeError."""
-        with self._lock:
-            work = self._open_group(sender).broadcast([tensor], options)
-            self._works.add(work)
         deadline = time.monotonic() + self._timeout.total_seconds()
         while not work.is_completed() and time.monotonic() < deadline:
             if self._closed:
                 raise TransferError("the group was closed")
             with suppress(RuntimeError):
                 work.wait(CLOSED_POLL)
-        if work.is_completed():
-            self._works.discard(work)
+        if not work.is_completed():
+            raise TransferError(f"it did not end in {self._timeout.total_seconds():g} s")
+        self._works.discard(work)
         work.wait(CLOSED_POLL)
+
+    @contextmanager
+    def _named(self, tensor: torch.Tensor) -> Iterator[None]:
+        """Turn an error of torch into a TransferError that names the broadcast."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise TransferError(f"broadcast of {tensor.nbytes} bytes failed: {_first_line(error)}") from error
 
     def close(self) -> None:
         """Leave the group, without blocking. A broadcast that waits in it fails, here and at peers."""

@@ -1,23 +1,23 @@
 """Both ends of a broadcast: pack and send, receive and verify, one bucket at a time.
 
     sender      pack 0 │ seal 0 │ pack 1       │ seal 1 │ pack 2       │ …
-                                │ broadcast 0  │        │ broadcast 1  │ …
-    receiver                    │ broadcast 0  │        │ broadcast 1  │ …
-                                               │ open, verify, load 0  │ …
+                                │ broadcast 0           │ broadcast 1  │ …
+    receiver                    │ broadcast 0           │ broadcast 1  │ …
+                                                        │ open, verify, load 0  │ …
 
     pack          convert and copy what is not in its place yet, and compute the checksum
     seal, open    encrypt and decrypt (seal.py); only with a key
 
-The sender has two buffers: one travels while the other one is packed. Or its tensors lie in a buffer for each
-bucket (`place`), and are sent from there. The receiver has the `buffers` of its caller, and else new memory
-for each bucket. A bucket is a flat byte tensor with a trailer of
-four int64: magic, version, bucket index, checksum. The receiver yields tensors only from a bucket with the
-expected trailer, so corrupted bytes never reach a model.
+A few broadcasts are begun ahead of the one that travels, because a connection that has nothing to send for a
+moment needs time to become fast again. The sender has three buffers, one of which is packed. Or its tensors
+lie in a buffer for each bucket (`place`), and are sent from there. The receiver has the `buffers` of its
+caller, and else new memory for each bucket. A bucket is a flat byte tensor with a trailer of four int64:
+magic, version, bucket index, checksum. The receiver yields tensors only from a bucket with the expected
+trailer, so corrupted bytes never reach a model.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from functools import partial
 
 import torch
 import xxhash
@@ -26,7 +26,7 @@ from slipstream.weights.group import TransferError, WeightGroup
 from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import Manifest, TensorSpec
 from slipstream.weights.seal import Seal
-from slipstream.weights.threads import in_pool, in_thread, results
+from slipstream.weights.threads import in_pool, results
 
 MAGIC = 0x534C4950
 TRAILER_WORDS = 4
@@ -34,18 +34,26 @@ WORD_BYTES = 8
 TRAILER_BYTES = TRAILER_WORDS * WORD_BYTES
 CHUNK_WORDS = 1 << 20
 MULTIPLIER = 6364136223846793005
+BUFFERS = 3
+MOST_AHEAD = 4
+"""Broadcasts that are begun and have not ended, if there is a buffer for each bucket."""
 
 
 class Buffers:
     """Buffers of one end, kept from update to update: new memory costs more time than a copy.
 
-    count: two by default, in turns. None: one for each bucket, so that all of a version stays.
+    count: three by default, in turns. None: one for each bucket, so that all of a version stays.
     """
 
-    def __init__(self, device: torch.device, *, count: int | None = 2) -> None:
+    def __init__(self, device: torch.device, *, count: int | None = BUFFERS) -> None:
         self._device = device
         self._count = count
         self._kept: dict[int, torch.Tensor] = {}
+
+    @property
+    def ahead(self) -> int:
+        """How many broadcasts may be begun and not ended: one buffer is being packed or read meanwhile."""
+        return MOST_AHEAD if self._count is None else self._count - 1
 
     def bucket(self, number: int, size: int) -> torch.Tensor:
         """Return the buffer of a bucket, [size + trailer] bytes. It holds what an earlier bucket left."""
@@ -96,8 +104,12 @@ def send(
     broadcast failed has closed its group, and uses nothing that arrives later. Errors: TransferError.
     """
     buffers, seal = buffers or Buffers(device), Seal(key, version)
-    travelling: Future[None] | None = None
+    ahead = BUFFERS - 1 if key else buffers.ahead
+    travelling: deque[Callable[[], None]] = deque()
     for own, size in enumerate(manifest.bucket_bytes):
+        while len(travelling) > ahead:
+            travelling.popleft()()
+            progress()
         buffer, specs, bucket = buffers.bucket(own, size), manifest.tensors_of(own), first_bucket + own
         packed = results(in_pool(tensors.__getitem__, [spec.name for spec in specs]))
         for spec, tensor in zip(specs, packed, strict=True):
@@ -105,12 +117,9 @@ def send(
         _trailer(buffer).copy_(
             torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
         )
-        if travelling is not None:
-            travelling.result()
-            progress()
-        travelling = _broadcast(group, seal.close(bucket, buffer), bucket, sender)
-    if travelling is not None:
-        travelling.result()
+        travelling.append(group.begin(seal.close(bucket, buffer), sender=sender))
+    while travelling:
+        travelling.popleft()()
         progress()
 
 
@@ -139,21 +148,24 @@ def receive(
     Errors: TransferError.
     """
     sizes, seal = manifest.bucket_bytes, Seal(key, version)
+    ahead = BUFFERS - 1 if buffers is None else buffers.ahead
+    travelling: deque[tuple[torch.Tensor, Callable[[], None]]] = deque()
 
-    def begin(bucket: int) -> tuple[torch.Tensor, Future[None]]:
+    def begin(bucket: int) -> None:
         own = buffers or Buffers(device)
         sealed_bytes = seal.sealed_bytes(sizes[bucket] + TRAILER_BYTES)
         buffer = own.bucket(bucket, sealed_bytes - TRAILER_BYTES)
-        return buffer, _broadcast(group, buffer, bucket, manifest.sender_of(bucket))
+        travelling.append((buffer, group.begin(buffer, sender=manifest.sender_of(bucket))))
 
     try:
-        buffer, travelling = begin(0)
+        for bucket in range(min(ahead, len(sizes))):
+            begin(bucket)
         for bucket in range(len(sizes)):
-            travelling.result()
+            sealed, arrival = travelling.popleft()
+            arrival()
             progress()
-            sealed = buffer
-            if bucket + 1 < len(sizes):
-                buffer, travelling = begin(bucket + 1)
+            if bucket + ahead < len(sizes):
+                begin(bucket + ahead)
             arrived = seal.open(bucket, sealed)
             _verify(arrived, version=version, bucket=bucket)
             yield [(spec.name, view(arrived, spec)) for spec in manifest.tensors_of(bucket)]
@@ -183,11 +195,6 @@ def checksum(words: torch.Tensor) -> int:
 def view(buffer: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     """Return the part of a bucket that holds one tensor, in its dtype and shape."""
     return buffer[spec.offset : spec.offset + spec.nbytes].view(spec.dtype).view(spec.shape)
-
-
-def _broadcast(group: WeightGroup, buffer: torch.Tensor, bucket: int, sender: int) -> Future[None]:
-    """Begin to send or receive a buffer."""
-    return in_thread(partial(group.broadcast, buffer, sender=sender), f"broadcast of bucket {bucket}")
 
 
 def _signed(number: int) -> int:

@@ -9,7 +9,7 @@ from slipstream.records import NO_VERSION
 from slipstream.weights.changes import Delta
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest, plan
-from slipstream.weights.transfer import Buffers, place, send
+from slipstream.weights.transfer import BUFFERS, Buffers, place, send
 
 MIB = 1024 * 1024
 
@@ -48,7 +48,7 @@ class OwnWeights:
         )
         in_host_memory = self._device.type == "cpu"
         self._of_deltas = Buffers(self._device)
-        self._buffers = Buffers(self._device, count=None if in_host_memory else 2)
+        self._buffers = Buffers(self._device, count=None if in_host_memory else BUFFERS)
         if in_host_memory:
             place(self._tensors, self.manifest, self._buffers)
 
