@@ -198,7 +198,7 @@ def test_a_collective_that_blocks_for_ever_ends_the_publication_by_its_last_dead
                 close()
 
     closing: list[Callable[[], None]] = []
-    for name in ("slipstream.learner.broadcast.publisher.form_group", "learner.worker.form_group"):
+    for name in ("slipstream.learner.broadcast.own_weights.form_group", "learner.worker.form_group"):
         monkeypatch.setattr(name, without_timeout)
     play(policy, scene)
 

@@ -21,7 +21,7 @@ from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, for
 from slipstream.weights.manifest import plan
 from slipstream.weights.transfer import receive, send
 
-BUCKETS = 6
+BUCKETS = 16
 WORDS = 1 << 18
 SHAPES = [(f"part {number}", (WORDS,)) for number in range(BUCKETS)]
 MANIFEST = plan(SHAPES, dtype=torch.float32, bucket_bytes=4 * WORDS, model_fingerprint="f")
