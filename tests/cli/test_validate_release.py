@@ -149,9 +149,7 @@ def test_a_learner_without_memory_for_its_ranks_is_refused(job: Job, mounted: li
 def test_with_gpus_the_memory_is_that_of_the_published_weights(job: Job, mounted: list[str]) -> None:
     with_size(job.folder, PARAMETERS)
     values = {**VALUES, "learner": {"resources": limits("3Gi")}}
-    assert "the weights that the first rank publishes need at least 4.7 GiB" in job.refused(
-        *mounted, values=values
-    )
+    assert "the weights that its ranks publish need at least 4.7 GiB" in job.refused(*mounted, values=values)
     assert job.validate(*mounted, values={**VALUES, "learner": {"resources": limits("5Gi")}})
 
 

@@ -52,9 +52,9 @@ def test_ranks_share_all_memory_except_gathered_parameters() -> None:
     adapted = config_with("learner.lora.rank=4", "model.dtype=bfloat16")
     assert learner_memory(adapted, size, ranks=1).rank_bytes == 2_000
     assert learner_memory(adapted, size, ranks=1).version == 2_000
-    assert learner_memory(adapted, size, ranks=1).first_host == 2_500
+    assert learner_memory(adapted, size, ranks=1).published_on(1) == 2_500
     full_only = config_with("learner.lora.rank=4", "model.dtype=bfloat16", "weights.deltas=false")
-    assert learner_memory(full_only, size, ranks=1).first_host == 2_000
+    assert learner_memory(full_only, size, ranks=1).published_on(1) == 2_000
 
 
 def test_a_model_is_measured_by_its_headers(tiny_dir: Path, tmp_path: Path) -> None:
@@ -79,14 +79,16 @@ def test_a_model_that_does_not_fit_is_refused_with_both_numbers(
         check_memory(config, CPU, ranks=1)
 
 
-def test_on_cpus_the_ranks_of_a_machine_share_its_memory_with_the_published_copy(
-    tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("senders", ["all", "first"])
+def test_on_cpus_the_ranks_of_a_machine_share_its_memory_with_what_they_publish(
+    tiny_dir: Path, monkeypatch: pytest.MonkeyPatch, senders: str
 ) -> None:
-    config = config_with(model={"path": str(tiny_dir)})
+    config = config_with(f"weights.senders={senders}", model={"path": str(tiny_dir)})
     size = model_size(tiny_dir)
     assert size is not None
     need = learner_memory(config, size, ranks=6)
-    first, second = 3 * need.rank_bytes + need.first_host, 3 * need.rank_bytes
+    first = 3 * need.rank_bytes + (need.published // 2 if senders == "all" else need.published)
+    second = first if senders == "all" else 3 * need.rank_bytes
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     for machine, enough in (("0", first), ("1", second)):
         monkeypatch.setenv("GROUP_RANK", machine)

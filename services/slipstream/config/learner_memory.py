@@ -40,13 +40,22 @@ class LearnerMemory:
     """Bytes on the device of each rank, by use."""
     version: int
     """Bytes of a version as it is published."""
-    first_host: int
-    """Bytes in host memory of rank 0: the version that is published, and the log of its changes."""
+    published: int
+    """Bytes in host memory of all ranks together: the published version, and the log of its changes."""
+    ranks: int
+    shared: bool
+    """Whether each rank publishes its own part, and not rank 0 everything."""
 
     @property
     def rank_bytes(self) -> int:
         """Bytes on the device of each rank."""
         return sum(self.rank.values())
+
+    def published_on(self, local_ranks: int, *, first: bool = True) -> int:
+        """Return the bytes of `published` on a machine with so many ranks; `first`: that of rank 0."""
+        if self.shared:
+            return self.published * local_ranks // self.ranks
+        return self.published if first else 0
 
 
 def has_reference(config: RunConfig) -> bool:
@@ -95,7 +104,13 @@ def learner_memory(
         "gathered": _gathered(policy, stored, wire) if ranks > 1 else 0,
     }
     version = wire * policy.parameters
-    return LearnerMemory(rank=needed, version=version, first_host=config.weights.published_bytes(version))
+    return LearnerMemory(
+        rank=needed,
+        version=version,
+        published=config.weights.published_bytes(version),
+        ranks=ranks,
+        shared=config.weights.every_rank_sends(version, ranks=ranks, adapted=adapted),
+    )
 
 
 def _gathered(policy: Size, stored: int, wire: int) -> int:

@@ -54,11 +54,11 @@ def _on_gpu(need: LearnerMemory, device: torch.device) -> tuple[int, int, str]:
 
 
 def _on_cpu(need: LearnerMemory) -> tuple[int, int, str]:
-    """Return the same for all ranks of this machine together, with the copy that rank 0 publishes."""
+    """Return the same for all ranks of this machine together, with the weights that they publish."""
     local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun sets both
-    published = need.first_host if os.environ.get("GROUP_RANK", "0") == "0" else 0
+    published = need.published_on(local_ranks, first=os.environ.get("GROUP_RANK", "0") == "0")
     total = local_ranks * need.rank_bytes + published
-    beside = f" and {published / GIB:.1f} GiB for the weights that it publishes" if published else ""
+    beside = f" and {published / GIB:.1f} GiB for the weights that they publish" if published else ""
     ranks = "1 rank" if local_ranks == 1 else f"{local_ranks} ranks"
     return total, _memory_bytes(), f"this machine, with {ranks}{beside}, has"
 

@@ -20,4 +20,4 @@ def memory_lines(config: RunConfig, model: ModelFiles | None) -> list[tuple[str,
     need = learner_memory(config, policy, ranks=ranks, reference=reference, critic=critic)
     each = f"on each of {ranks} ranks" if ranks > 1 else "on its one rank"
     text = f"at least {need.rank_bytes / GIB:,.2f} GiB {each}, before activations"
-    return [("learner memory", f"{text}; {need.first_host / GIB:,.2f} GiB of its host to publish")]
+    return [("learner memory", f"{text}; {need.published / GIB:,.2f} GiB of its host to publish")]

@@ -58,10 +58,11 @@ def _learner_memory(release: Release) -> Iterator[Problem]:
     if need is None or limit is None:
         return
     on_gpu = learner["gpu"]["count"] > 0
-    bytes_needed = need.first_host + (0 if on_gpu else learner["ranksPerNode"] * need.rank_bytes)
+    local_ranks = learner["ranksPerNode"]
+    bytes_needed = need.published_on(local_ranks) + (0 if on_gpu else local_ranks * need.rank_bytes)
     if bytes_needed > limit:
-        ranks = f"{learner['ranksPerNode']} rank(s) with the weights that the first one publishes"
-        what = "the weights that the first rank publishes" if on_gpu else ranks
+        ranks = f"{local_ranks} rank(s) with the weights that they publish"
+        what = "the weights that its ranks publish" if on_gpu else ranks
         yield Problem(
             key="values learner.resources.limits.memory",
             reason=f"is {limit / GIB:.1f} GiB, and {what} need at least {bytes_needed / GIB:.1f} GiB "

@@ -55,6 +55,13 @@ class WeightsConfig(Section):
         """Return the host memory in bytes from which a version of this size is published, with the log."""
         return version_bytes + (int(LOG_SHARE * version_bytes) if self.deltas else 0)
 
+    def every_rank_sends(self, version_bytes: int, *, ranks: int, adapted: bool) -> bool:
+        """Return whether each of several ranks sends its own part of a version of this size.
+
+        Otherwise rank 0 gathers the weights and sends them. adapted: whether adapters are published.
+        """
+        return ranks > 1 and self.senders == "all" and not adapted and version_bytes <= self.staging_bytes
+
     def kept_bytes(self, version_bytes: float) -> float:
         """Return the host memory in bytes of a process that keeps a version of this size, and gets deltas."""
         return version_bytes * (1 + LARGEST_DELTA if self.deltas else 1)

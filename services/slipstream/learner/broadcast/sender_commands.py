@@ -35,10 +35,9 @@ def every_rank_sends(policy: Policy, config: WeightsConfig, *, ranks: int) -> bo
     Otherwise rank 0 gathers them: adapters, which are small or merged, and versions that rollouts receive in
     a pause, in which they have no memory to put parts together.
     """
-    if ranks == 1 or policy.adapted or config.senders == "first":
-        return False
     elements: int = sum(parameter.numel() for parameter in policy.model.parameters())
-    return elements * policy.dtype.itemsize <= config.staging_bytes
+    version_bytes = elements * policy.dtype.itemsize
+    return config.every_rank_sends(version_bytes, ranks=ranks, adapted=policy.adapted)
 
 
 def commands_to_senders(
