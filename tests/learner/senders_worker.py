@@ -6,22 +6,29 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from learner.fakes import silent_log
 from learner.worker import FINGERPRINT, TIMEOUT, Learner, Worker, learner_of
 from slipstream.config import WeightsConfig
+from slipstream.learner.broadcast.own_weights import OwnWeights
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.broadcast.sender_commands import commands_to_senders, every_rank_sends, sending
 from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.lockstep import _after_copying
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.own_tensors import first_row
 from slipstream.learner.ranks.ranks import RankLost, TorchRanks
+from slipstream.rpc.errors import RankFailed
 from slipstream.weights.base_copy import BaseCopy
+from slipstream.weights.group import TransferError
 from torch.distributed.tensor import DTensor
 
 CPU = torch.device("cpu")
@@ -53,11 +60,43 @@ class Ranks:
                 return
             self._execute(*words)
 
-    def _execute(self, kind: str, *words: float) -> dict[str, torch.Tensor]:
+    def copy_unwritten(self) -> None:
+        """Do nothing: no checkpoint is being written."""
+
+    def _copy_slowly(self) -> None:
+        """Begin a copy that takes a second."""
+        published = self.snapshot._published
+
+        def slowly() -> Iterator[tuple[str, torch.Tensor]]:
+            for number, pair in enumerate(published()):
+                yield pair
+                time.sleep(0.2 if number < 5 else 0.0)
+
+        self.snapshot._published = slowly  # type: ignore[method-assign]
+        self.snapshot.begin(probe=False)
+        self.snapshot._published = published  # type: ignore[method-assign]
+
+    def _fail_at(self, method: str, error: str) -> None:
+        """Let a method of this rank's weights fail, or stop the process there."""
+
+        def fail(*_: object) -> None:
+            if error == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            raise MemoryError("no memory") if error == "memory" else TransferError("rank 0 is unreachable")
+
+        setattr(OwnWeights, method, fail)
+
+    def _execute(self, kind: str, *words: float | str) -> dict[str, torch.Tensor]:
         if kind == "change":
-            change(self.policy, int(words[0]), words[1])
+            change(self.policy, int(words[0]), float(words[1]))
         elif kind == "copy":
             self.snapshot.begin(probe=False)
+        elif kind == "slow copy":
+            self._copy_slowly()
+        elif kind == "change after copying":
+            _after_copying(self.snapshot, self)(lambda: change(self.policy, int(words[0]), float(words[1])))
+        elif kind == "fail at" and self.ranks.rank:
+            self._fail_at(str(words[1]), str(words[0]))
         elif kind == "gather":
             return {name: tensor.clone() for name, tensor in self.policy.named_tensors()}
         return {}
@@ -137,20 +176,56 @@ async def encrypted(ranks: Ranks, learner: Learner) -> None:
     assert worker.bases == [-1, 1, 2]
 
 
-async def loss(ranks: Ranks, learner: Learner) -> None:
-    """A rank that stops ends the publication by an error that names it, within its last deadline."""
+async def beside(ranks: Ranks, learner: Learner) -> None:
+    """A rank whose copy is slow changes its weights only after it; what is sent are the weights before."""
     worker = Worker("a", base=BaseCopy())
     await learner.join(worker)
-    await bring(ranks, learner, 1, 0.02)
-    os.kill(int(ranks.ranks._store.get("pid of rank 1")), signal.SIGSTOP)
-    try:
-        with pytest.raises(RankLost, match="rank 1 of the learner has not executed"):
-            await learner.publisher.publish(2)
-    finally:
-        os.kill(int(ranks.ranks._store.get("pid of rank 1")), signal.SIGCONT)
+    for version in (1, 2, 3):
+        await asyncio.to_thread(ranks.lead, "change", version, 0.5)
+        expected = await asyncio.to_thread(ranks.lead, "gather")
+        await asyncio.to_thread(ranks.lead, "slow copy")
+        await asyncio.to_thread(ranks.lead, "change after copying", 100 + version, 0.5)
+        await asyncio.to_thread(ranks.snapshot.wait)
+        await asyncio.wait_for(learner.publisher.publish(version), 20 * TIMEOUT)
+        assert same(worker, expected), version
 
 
-SCENES: dict[str, Callable[..., object]] = {"sequence": sequence, "encrypted": encrypted, "loss": loss}
+async def stopped(ranks: Ranks, learner: Learner, at: str) -> None:
+    """A rank that stops ends the publication by an error that names it, before the publication is stuck."""
+    worker = Worker("a", base=BaseCopy())
+    if at == "forming":
+        await asyncio.to_thread(ranks.lead, "fail at", "stop", "form")
+    await learner.join(worker)
+    if at != "forming":
+        await bring(ranks, learner, 1, 0.02)
+        await asyncio.to_thread(ranks.lead, "fail at", "stop", at)
+    with pytest.raises(RankLost, match="rank 1 of the learner has not executed"):
+        await bring(ranks, learner, 2, 0.02)
+    os.kill(int(ranks.ranks._store.get("pid of rank 1")), signal.SIGCONT)
+
+
+async def broken(ranks: Ranks, learner: Learner, at: str, error: str, text: str) -> None:
+    """An error of a rank ends the learner with its name, and no rollout is dropped for it."""
+    workers = [Worker(name, base=BaseCopy()) for name in ("a", "b")]
+    await asyncio.to_thread(ranks.lead, "fail at", error, at)
+    await learner.join(*workers)
+    began = time.monotonic()
+    with pytest.raises(RankFailed, match=text):
+        await bring(ranks, learner, 1, 0.02)
+    assert time.monotonic() - began < 3 * TIMEOUT
+    assert {member.worker_id for member in learner.fleet.members()} == {"a", "b"}
+
+
+SCENES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "sequence": sequence,
+    "encrypted": encrypted,
+    "beside": beside,
+    "stopped in close": partial(stopped, at="close"),
+    "stopped in form": partial(stopped, at="forming"),
+    "stopped in send": partial(stopped, at="send"),
+    "broken send": partial(broken, at="send", error="memory", text="rank 1 .*MemoryError: no memory"),
+    "broken form": partial(broken, at="form", error="transfer", text="rank 1 .*; it failed 3 times"),
+}
 
 
 async def play(ranks: Ranks, scene: str) -> None:
@@ -160,7 +235,7 @@ async def play(ranks: Ranks, scene: str) -> None:
     async with learner_of(
         ranks.policy, snapshot=ranks.snapshot, others=others, encrypt=scene == "encrypted"
     ) as learner:
-        await SCENES[scene](ranks, learner)  # type: ignore[misc]
+        await SCENES[scene](ranks, learner)
 
 
 def main(scene: str, model: str, out: str) -> None:
@@ -172,7 +247,7 @@ def main(scene: str, model: str, out: str) -> None:
     shared = every_rank_sends(policy, CONFIG, ranks=ranks.size)
     together = Ranks(ranks, policy, Snapshot(policy, ranks, shared=shared))
     if ranks.rank:
-        with sending(ranks, together.snapshot, CONFIG, model_fingerprint=FINGERPRINT):
+        with sending(ranks, together.snapshot, CONFIG, model_fingerprint=FINGERPRINT, log=silent_log()):
             together.follow()
     else:
         together.lead("copy")

@@ -14,7 +14,12 @@ def launch(ranks: int, *arguments: object) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += ["-m", "learner.senders_worker", *map(str, arguments)]
     path = f"{TESTS.parent / 'services'}:{TESTS}"
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
+    }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert Path(str(arguments[-1])).read_text() == "passed"
@@ -35,5 +40,21 @@ def test_every_rank_encrypts_its_buckets(tiny_dir: Path, tmp_path: Path) -> None
     launch(2, "encrypted", tiny_dir, tmp_path / "out")
 
 
-def test_a_rank_that_stops_ends_the_publication_with_its_name(tiny_dir: Path, tmp_path: Path) -> None:
-    launch(2, "loss", tiny_dir, tmp_path / "out")
+def test_what_is_sent_are_the_weights_before_an_update_that_waited_for_the_copy(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    launch(2, "beside", tiny_dir, tmp_path / "out")
+
+
+@pytest.mark.parametrize("where", ["form", "close", "send"])
+def test_a_rank_that_stops_ends_the_publication_with_its_name(
+    where: str, tiny_dir: Path, tmp_path: Path
+) -> None:
+    launch(2, f"stopped in {where}", tiny_dir, tmp_path / "out")
+
+
+@pytest.mark.parametrize("where", ["form", "send"])
+def test_an_error_of_a_rank_ends_the_learner_and_drops_no_rollout(
+    where: str, tiny_dir: Path, tmp_path: Path
+) -> None:
+    launch(2, f"broken {where}", tiny_dir, tmp_path / "out")

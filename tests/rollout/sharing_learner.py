@@ -28,6 +28,7 @@ class Share:
         self.group: WeightGroup | None = None
         snapshot = SimpleNamespace(
             rank=rank,
+            shared=True,
             device=CPU,
             dtype=next(iter(tensors.values())).dtype,
             tensors=self._rows,
@@ -45,7 +46,7 @@ class Share:
         rows = {}
         for name, tensor in tensors.items():
             size = -(-len(tensor) // self._senders)
-            part = Part(whole=name, first_row=self._rank * size, rows=len(tensor))
+            part = Part(tensor=name, first_row=self._rank * size, rows=len(tensor))
             own = tensor[part.first_row : part.first_row + size]
             if len(own):
                 rows[part.name] = (own, part)

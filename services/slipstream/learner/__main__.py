@@ -212,7 +212,7 @@ def follow_main(argv: Sequence[str] | None = None) -> int:
         fingerprint = model_fingerprint(config.model.directory())
         loaded = load(config, run_directory(config), fingerprint, device, ranks)
         health.start()
-        with sending(ranks, loaded.snapshot, config.weights, model_fingerprint=fingerprint):
+        with sending(ranks, loaded.snapshot, config.weights, model_fingerprint=fingerprint, log=log):
             follow(ranks, loaded.training, loaded.snapshot, loaded.writer)
         ranks.close()
     except (SlipstreamError, OSError, ValueError) as error:

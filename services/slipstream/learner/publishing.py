@@ -3,7 +3,7 @@
     train v ─┬─▶ train v + 1: gradients ─▶ update ──────┬─▶ …
              └─▶ snapshot v ─▶ broadcast v ─▶ announce ─┘ waits for both
 
-Without overlap, training waits for the announcement. With overlap a single rank copies the weights beside the
+Without overlap, training waits for the announcement. With overlap each rank copies its weights beside the
 gradients of the next step, whose update waits for the copy. A snapshot changes only while nothing reads it.
 """
 

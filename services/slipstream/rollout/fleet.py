@@ -238,7 +238,7 @@ class FleetMember:
         receiving = time.monotonic()
         manifest = manifest_from_proto(begin.manifest)
         base = begin.base_version if begin.HasField("base_version") else NO_VERSION
-        staged = base != NO_VERSION or manifest.nbytes <= self._staging_bytes
+        staged = base != NO_VERSION or manifest.in_parts or manifest.nbytes <= self._staging_bytes
         try:
             if staged:
                 self._base_sender = update.sender

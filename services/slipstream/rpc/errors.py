@@ -23,6 +23,10 @@ class SlipstreamError(Exception):
         return ()
 
 
+class RankFailed(SlipstreamError):
+    """Another rank of the learner has an error that ends the learner."""
+
+
 class InvalidRequest(SlipstreamError):
     """The request is malformed: it fails however often it is sent."""
 

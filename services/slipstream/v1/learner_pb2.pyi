@@ -112,14 +112,14 @@ class TensorSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., bucket: _Optional[int] = ..., offset: _Optional[int] = ..., part: _Optional[_Union[TensorPart, _Mapping]] = ...) -> None: ...
 
 class TensorPart(_message.Message):
-    __slots__ = ("whole", "first_row", "rows")
-    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("tensor", "first_row", "rows")
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
-    whole: str
+    tensor: str
     first_row: int
     rows: int
-    def __init__(self, whole: _Optional[str] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+    def __init__(self, tensor: _Optional[str] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class Manifest(_message.Message):
     __slots__ = ("tensors", "bucket_bytes", "model_fingerprint", "bucket_senders")
@@ -316,13 +316,15 @@ class SendWeights(_message.Message):
     def __init__(self, version: _Optional[int] = ..., delta: bool = ..., key: _Optional[bytes] = ..., first_bucket: _Optional[int] = ...) -> None: ...
 
 class SenderReport(_message.Message):
-    __slots__ = ("failure", "manifest", "changed", "elements")
+    __slots__ = ("failure", "manifest", "changed", "elements", "fault")
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     failure: str
     manifest: Manifest
     changed: float
     elements: int
-    def __init__(self, failure: _Optional[str] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., changed: _Optional[float] = ..., elements: _Optional[int] = ...) -> None: ...
+    fault: str
+    def __init__(self, failure: _Optional[str] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., changed: _Optional[float] = ..., elements: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...

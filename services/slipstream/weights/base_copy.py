@@ -6,13 +6,14 @@ the copy, by the model's own loaders.
 Parts of tensors, of a learner whose ranks each send what they have, are put together here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
 from slipstream.records import NO_VERSION
 from slipstream.weights.delta import Change, DamagedDelta, digest
 from slipstream.weights.group import TransferError, WeightGroup
+from slipstream.weights.joined_tensors import JoinedTensors
 from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.threads import in_pool, results
@@ -29,14 +30,13 @@ class BaseCopy:
         """The same memory by the names under which it travels: tensors, or parts of them."""
         self._digests: dict[str, int] = {}
         self._memory = Buffers(torch.device("cpu"), count=None)
-        self._joined: dict[str, torch.Tensor] = {}
-        """Memory for tensors that arrive in parts."""
+        self._joined = JoinedTensors()
 
     def forget(self) -> None:
         """Give up the copy and its memory."""
         self._begin_anew()
         self._memory.forget()
-        self._joined.clear()
+        self._joined.forget()
 
     def _begin_anew(self) -> None:
         """Give up the copy, and keep its memory for the next full version."""
@@ -64,7 +64,9 @@ class BaseCopy:
             self._begin_anew()
         else:
             self._check(version, base)
-        in_parts = any(spec.part is not None for spec in manifest.tensors)
+        in_parts = manifest.in_parts
+        if full:
+            (self._memory if in_parts else self._joined).forget()  # after a change of the learner's form
         in_place = full and not in_parts and not key and device.type == "cpu"  # else buckets are copied
         arriving = receive(
             group,
@@ -88,36 +90,11 @@ class BaseCopy:
     def _join(self, manifest: Manifest, arriving: Iterable[list[tuple[str, torch.Tensor]]]) -> None:
         """Put parts together as they arrive. Errors: TransferError, also if a row is missing."""
         specs = {spec.name: spec for spec in manifest.tensors}
-        names: dict[str, None] = {}
-        rows_missing: dict[str, int] = {}
+        self._joined.begin()
         for bucket in arriving:
             for name, tensor in bucket:
-                part = specs[name].part
-                if part is None:
-                    names[name], place = None, self._kept(name, tensor.shape, tensor.dtype)
-                else:
-                    names[part.whole], rows = None, len(tensor)
-                    whole = self._kept(part.whole, (part.rows, *tensor.shape[1:]), tensor.dtype)
-                    missing = rows_missing.get(part.whole, part.rows)
-                    if part.first_row != part.rows - missing or rows > missing:
-                        raise TransferError(
-                            f"{name} with {rows} of {part.rows} rows does not follow the last part"
-                        )
-                    rows_missing[part.whole] = missing - rows
-                    place = whole[part.first_row : part.first_row + rows]
-                place.copy_(tensor)
-                self._arrived[name] = place
-        incomplete = [name for name, missing in rows_missing.items() if missing]
-        if incomplete:
-            raise TransferError(f"rows of {', '.join(sorted(incomplete)[:5])} did not arrive")
-        self.tensors = {name: self._joined[name] for name in names}
-
-    def _kept(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return memory for a whole tensor, from the last full version if it was of this form."""
-        kept = self._joined.get(name)
-        if kept is None or kept.shape != torch.Size(shape) or kept.dtype != dtype:
-            kept = self._joined[name] = torch.empty(*shape, dtype=dtype)
-        return kept
+                self._arrived[name] = self._joined.put(specs[name], tensor)
+        self.tensors = self._joined.finish(manifest.tensors)
 
     def _check(self, version: int, base: int) -> None:
         """Refuse a delta that begins after the copy's version, or ends before it. Errors: TransferError."""

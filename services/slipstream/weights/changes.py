@@ -14,6 +14,7 @@ import torch
 from slipstream.config.sections.services import LARGEST_DELTA, LOG_SHARE
 from slipstream.weights import delta
 from slipstream.weights.manifest import Manifest, plan
+from slipstream.weights.threads import in_pool, results
 
 MOST_VERSIONS = 32
 MOST_RUNNING_BYTES = 256 << 20
@@ -124,10 +125,13 @@ class ChangeLog:
 
     def change(self, name: str, gaps: delta.Gaps | None) -> torch.Tensor:
         """Return the change of a weight as it travels, with the digest of the present weight."""
-        weight = self._weights[name]
+        return delta.change_of(self._weights[name], gaps, self.digest(name))
+
+    def digest(self, name: str) -> int:
+        """Return the digest of the present weight. Several threads may call."""
         if name not in self._digests:
-            self._digests[name] = delta.digest(weight)
-        return delta.change_of(weight, gaps, self._digests[name])
+            self._digests[name] = delta.digest(self._weights[name])
+        return self._digests[name]
 
 
 class Delta(Mapping[str, torch.Tensor]):
@@ -140,6 +144,10 @@ class Delta(Mapping[str, torch.Tensor]):
         self.base = base
         self.manifest = manifest
         self._gaps = gaps
+
+    def digest(self) -> None:
+        """Compute the digests of all weights on several threads, so that packing is faster."""
+        results(in_pool(self._log.digest, self._gaps))
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """Pack the change of a weight, [bytes] uint8. Several threads may call."""

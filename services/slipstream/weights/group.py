@@ -33,11 +33,12 @@ from slipstream.weights.rendezvous.server import STORE_HOST, RendezvousServer
 
 Backend = Literal["gloo", "nccl"]
 CONNECTING_TIMEOUTS = 5  # gloo waits for a connection for this many of its timeouts
-EARLIER = 4.0
-"""How much longer gloo waits than we do, because a broadcast begins while earlier ones travel."""
+GLOO_AT_ONCE = 2
+"""Broadcasts that gloo runs at once, the later one during the earlier one: gloo's timeout is for both."""
 ABORT_SECONDS = 5.0
 CLOSED_POLL = timedelta(milliseconds=50)
-ENDED_POLL = timedelta(seconds=1)
+NCCL_POLL_SECONDS = 0.001
+ENDED_POLL_SECONDS = 0.1
 BLOCKING_WAIT = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
 """torch reads these when it makes a group: `wait` raises at its timeout, and torch's watchdog is off."""
 
@@ -130,41 +131,43 @@ class WeightGroup:
         """
         options = dist.BroadcastOptions()
         options.rootRank = 0
-        options.timeout = EARLIER * self._timeout
-        with self._lock, self._named(tensor):
-            work = self._open_group(sender).broadcast([tensor], options)
-            if not tensor.is_cuda:
-                self._works.add(work)
+        options.timeout = GLOO_AT_ONCE * self._timeout
+        with self._named(tensor):
+            if tensor.is_cuda:  # not under the lock: NCCL may block here until `close` aborts it
+                work = self._open_group(sender).broadcast([tensor], options)
+            else:
+                with self._lock:
+                    work = self._open_group(sender).broadcast([tensor], options)
+                    self._works.add(work)
         return partial(self._wait, work, tensor)
 
     def _open_group(self, sender: int) -> Any:
-        if self._closed:
-            raise TransferError("the group was closed")
-        if sender not in self._groups:
-            raise TransferError(f"rank {sender} of the learner is no sender of this group")
-        return self._groups[sender]
+        group = self._groups.get(sender)
+        if group is None:
+            raise TransferError("the group was closed" if self._closed else f"there is no sender {sender}")
+        return group
 
     def _wait(self, work: Any, tensor: torch.Tensor) -> None:
+        """Wait for a broadcast or for `close`, which does not end a wait of gloo's own.
+
+        The deadline counts from here, and not from the begin of a broadcast that waited for earlier ones.
+        """
+        deadline = time.monotonic() + self._timeout.total_seconds()
         with self._named(tensor):
-            if tensor.is_cuda:
-                work.wait(self._timeout)  # `close` aborts NCCL
-            else:
-                self._wait_for_gloo(work)
+            while not work.is_completed() and time.monotonic() < deadline:
+                if self._closed:
+                    raise TransferError("the group was closed")
+                if tensor.is_cuda:
+                    time.sleep(NCCL_POLL_SECONDS)  # a wait with a timeout would abort NCCL
+                else:
+                    with suppress(RuntimeError):
+                        work.wait(CLOSED_POLL)
+            if not work.is_completed():
+                raise TransferError(f"it did not end in {self._timeout.total_seconds():g} s")
+            self._works.discard(work)
+            work.wait(self._timeout)  # raises what went wrong
         if tensor.is_cuda:
             torch.cuda.current_stream(tensor.device).synchronize()
-
-    def _wait_for_gloo(self, work: Any) -> None:
-        """Wait for gloo or for `close`, which does not end a wait of gloo's own. Errors: RuntimeError."""
-        deadline = time.monotonic() + self._timeout.total_seconds()
-        while not work.is_completed() and time.monotonic() < deadline:
-            if self._closed:
-                raise TransferError("the group was closed")
-            with suppress(RuntimeError):
-                work.wait(CLOSED_POLL)
-        if not work.is_completed():
-            raise TransferError(f"it did not end in {self._timeout.total_seconds():g} s")
-        self._works.discard(work)
-        work.wait(CLOSED_POLL)
 
     @contextmanager
     def _named(self, tensor: torch.Tensor) -> Iterator[None]:
@@ -178,10 +181,10 @@ class WeightGroup:
         """Leave the group, without blocking. A broadcast that waits in it fails, here and at peers."""
         with self._lock:
             self._closed = True
-            groups, self._groups = self._groups, {}  # gloo closes its connections with the last reference
-            works = tuple(self._works)
+            groups, works = list(self._groups.values()), tuple(self._works)
+            self._groups.clear()
         if groups:
-            _abort(list(groups.values()), works)
+            _abort(groups, works)  # has the last references: gloo closes its connections with them
 
 
 def backend_of(device: torch.device) -> Backend:
@@ -236,8 +239,11 @@ def _form(rendezvous: Rendezvous, device: torch.device, progress: Callable[[], N
     progress()
     group = WeightGroup(rendezvous.timeout_seconds)
     try:
+        store.set_timeout(rendezvous.senders * timeout)  # the groups are formed one after the other
         for sender in rendezvous.own_senders:
             theirs = PrefixStore(f"sender/{sender}", store)
+            if rendezvous.senders > 1:
+                barrier(theirs, "come", rendezvous.world_size)
             group.add(sender, _construct(theirs, rendezvous, tunnel, device))
             progress()
         barrier(store, "formed", rendezvous.members)
@@ -255,7 +261,7 @@ def _close(reference: "weakref.ref[WeightGroup]", _: Future[None]) -> None:
     """
     group = reference()
     with _exit_lock:
-        if group is not None and not _exiting.is_set():
+        if group is not None and not _exit_began:
             group.close()
 
 
@@ -320,7 +326,9 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 _aborting: set[threading.Thread] = set()
-_exiting, _exit_lock = threading.Event(), threading.Lock()
+_exit_began: list[float] = []
+"""When the process began to exit; empty before."""
+_exit_lock = threading.Lock()
 
 
 def _abort(groups: list[Any], works: Sequence[Any] = ()) -> None:
@@ -332,16 +340,22 @@ def _abort(groups: list[Any], works: Sequence[Any] = ()) -> None:
 
     def abort() -> None:
         _abort_each(groups)
-        for work in works:
-            while not work.is_completed():
-                with suppress(RuntimeError):
-                    work.wait(ENDED_POLL)
+        _await_end(works)
         groups.clear()  # so that gloo's destructor, which joins its threads, runs in this thread
         _aborting.discard(threading.current_thread())
 
     thread = threading.Thread(target=abort, name="abort of a group", daemon=True)
     _aborting.add(thread)
     thread.start()
+
+
+def _await_end(works: Sequence[Any]) -> None:
+    """Wait until gloo has ended broadcasts; for ever if the process exits before."""
+    for work in works:
+        while not work.is_completed():
+            time.sleep(ENDED_POLL_SECONDS)
+            if _exit_began and time.monotonic() > _exit_began[0] + ABORT_SECONDS / 2:
+                threading.Event().wait()  # inside torch, this thread would abort the process
 
 
 def _abort_each(groups: Sequence[Any]) -> None:
@@ -354,7 +368,7 @@ def _abort_each(groups: Sequence[Any]) -> None:
 def _join_aborting() -> None:
     """Wait for aborting threads: a thread inside torch at interpreter exit aborts the process."""
     with _exit_lock:
-        _exiting.set()  # no further thread begins
+        _exit_began.append(time.monotonic())  # no further thread begins
     for thread in list(_aborting):
         thread.join(ABORT_SECONDS)
 

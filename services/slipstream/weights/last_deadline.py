@@ -66,7 +66,7 @@ async def watched(call: Callable[[Progress], T], *, timeout_seconds: float, what
 def or_exit(timeout_seconds: float, what: str) -> Iterator[Progress]:
     """Exit the process if the block makes no progress for LAST times the timeout.
 
-    For a process that its parent restarts, such as an engine's.
+    For a process that its parent restarts, such as an engine's or that of a rank of the learner.
     """
     progress, over = Progress(), threading.Event()
     seconds = LAST * timeout_seconds

@@ -19,16 +19,16 @@ UNIDENTIFYING = {"torch_dtype", "dtype", "transformers_version", "_name_or_path"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The rows of a tensor that one rank of the learner has: `rows` are those of the whole tensor."""
+    """Some rows of a tensor, from `first_row` on; the whole tensor has `rows` rows, and a checkpoint name."""
 
-    whole: str
+    tensor: str
     first_row: int
     rows: int
 
     @property
     def name(self) -> str:
         """Name under which the part travels."""
-        return f"{self.whole}[{self.first_row}:]"
+        return f"{self.tensor}[{self.first_row}:]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,11 @@ class Manifest:
     def nbytes(self) -> int:
         """Size of all buckets in bytes, without their trailers."""
         return sum(self.bucket_bytes)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether tensors are among them of which each sender has some rows."""
+        return any(spec.part is not None for spec in self.tensors)
 
     def tensors_of(self, bucket: int) -> list[TensorSpec]:
         """Return the tensors of one bucket."""
@@ -190,11 +195,11 @@ def manifest_from_proto(message: pb.Manifest) -> Manifest:
 
 
 def _part_to_proto(part: Part) -> pb.TensorPart:
-    return pb.TensorPart(whole=part.whole, first_row=part.first_row, rows=part.rows)
+    return pb.TensorPart(tensor=part.tensor, first_row=part.first_row, rows=part.rows)
 
 
 def _part_from_proto(message: pb.TensorPart) -> Part:
-    return Part(whole=message.whole, first_row=message.first_row, rows=message.rows)
+    return Part(tensor=message.tensor, first_row=message.first_row, rows=message.rows)
 
 
 def _dtype(name: str) -> torch.dtype:

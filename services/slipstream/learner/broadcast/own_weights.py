@@ -35,7 +35,7 @@ class OwnWeights:
     def __init__(self, snapshot: Snapshot, *, config: WeightsConfig, model_fingerprint: str) -> None:
         """`snapshot`: has the weights, from its first copy on, and their changes; without changes every
         version is sent in full."""
-        self._rank, self._device = snapshot.rank, snapshot.device
+        self._rank, self._device, self._shared = snapshot.rank, snapshot.device, snapshot.shared
         self._tensors, self._changes = snapshot.tensors, snapshot.changes
         self._delta: Delta | None = None
         self._bucket_bytes = int(config.bucket_mib * MIB)
@@ -69,6 +69,8 @@ class OwnWeights:
         self._delta = None
         if self._changes is not None and base != NO_VERSION:
             self._delta = self._changes.since(base, self.manifest, bucket_bytes=self._bucket_bytes)
+        if self._delta is not None and self._shared:
+            self._delta.digest()  # all ranks do so at once, and send one after the other
         return None if self._delta is None else self._delta.manifest
 
     def form(self, rendezvous: Rendezvous, progress: Callable[[], None]) -> WeightGroup:

@@ -31,7 +31,7 @@ from slipstream.learner.broadcast.parity_probe import ParityProbe
 from slipstream.learner.broadcast.senders import Broadcast, Senders
 from slipstream.parallel import both, task_group
 from slipstream.records import NO_VERSION
-from slipstream.rpc.errors import SlipstreamError, Stuck
+from slipstream.rpc.errors import RankFailed, SlipstreamError, Stuck
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
@@ -45,8 +45,8 @@ T = TypeVar("T")
 TRIES = 3
 SENDER_BYTES = 16
 FORMING = 1.25
-"""The wait for Ready when a group is formed, in timeouts. A member that waits for a missing member reports
-this after one timeout; the rest is for the report to arrive."""
+"""The wait for Ready when a group is formed, in timeouts for each sender. A member that waits for a missing
+member reports this after one timeout; the rest is for the report to arrive."""
 
 
 class TornSnapshot(SlipstreamError):
@@ -96,13 +96,15 @@ class Publisher:
         self._store = RendezvousStore(
             config.host, config.port, timeout_seconds=config.timeout_seconds, log=log
         )
-        # the rollouts compare the same numbers
-        self._pauses = senders.full.manifest.nbytes > config.staging_bytes
+        full = senders.full.manifest  # the rollouts compare the same numbers
+        self._pauses = not full.in_parts and full.nbytes > config.staging_bytes
         self._encrypts = config.encrypt
         self._sender = secrets.token_bytes(SENDER_BYTES)
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
         self._failing = False
+        self._given_up = 0
+        """Groups in a row that were given up because another rank of the learner failed."""
         self._refusal = ""
         self._changed: float | None = None
         self._sent_bytes = 0
@@ -227,7 +229,7 @@ class Publisher:
         of its members, so its forming ends as soon as one is late.
         """
         forming = any(nonces.values())
-        seconds = self._timeout * (FORMING if forming else 1)
+        seconds = self._timeout * (FORMING * self._senders.size if forming else 1)
         async with task_group() as tasks:
             asking = {
                 member: tasks.create_task(self._answer(member, "ready", version, timeout_seconds=seconds))
@@ -282,13 +284,23 @@ class Publisher:
         nonces = [self._store.server.issue_nonce(connections=1) for _ in range(1, self._senders.size)]
         try:
             self._group = await self._watched(
-                partial(self._senders.form, rendezvous, nonces),
+                partial(self._senders.form, rendezvous, nonces, self._give_up),
                 f"the forming of the weight group of epoch {rendezvous.epoch}",
             )
         except TransferError as error:
+            if self._given_up >= TRIES:
+                raise RankFailed(f"{error}; it failed {TRIES} times in a row") from error
             return str(error)
         self._grouped = list(members)
+        self._given_up = 0
         return None
+
+    def _give_up(self) -> None:
+        """End the forming of a group because a rank of the learner failed in it. Threads may call."""
+        if not self._failing:
+            self._failing = True  # what the rollouts report now is no failure of theirs
+            self._given_up += 1
+            self._store.server.end_epoch()
 
     def _prepare_message(self, version: int, rank: int, world_size: int, nonce: bytes) -> pb.Prepare:
         return pb.Prepare(
@@ -427,7 +439,8 @@ class Publisher:
                 member.tell(abort=pb.Abort(epoch=self._fleet.epoch, reason=reason))
 
     def close(self) -> None:
-        """End the rendezvous: no process can join a group any more."""
+        """End the rendezvous: no process can join a group any more. Other senders are not waited for."""
+        self._senders.end()
         self._store.server.close()
 
     def _leave_group(self) -> None:

@@ -17,16 +17,21 @@ from slipstream.learner.broadcast.own_weights import Order, OwnWeights
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks
+from slipstream.rpc.errors import RankFailed
+from slipstream.telemetry.logs import Log
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup
-from slipstream.weights.last_deadline import LAST, or_exit
+from slipstream.weights.last_deadline import or_exit
 from slipstream.weights.manifest import manifest_to_proto
 
 PREFIX = "slipstream/senders"
 PROGRESS = f"{PREFIX}/progress"
 POLL_SECONDS = 0.01
-SLACK = 1.25
-"""Rank 0 waits longer than the last deadline of a rank, whose process then exits by itself."""
+IDLE_SECONDS, IDLE_POLL_SECONDS = 5.0, 0.05
+"""A rank that got no command for a while looks for the next one less often."""
+PATIENCE = 1.5
+"""Timeouts after which a rank without progress is lost: more than that of one wait, and less than LAST, after
+which the whole publication is stuck for a reason that nobody knows."""
 
 
 def every_rank_sends(policy: Policy, config: WeightsConfig, *, ranks: int) -> bool:
@@ -53,7 +58,7 @@ def commands_to_senders(
 
 @contextmanager
 def sending(
-    ranks: TorchRanks, snapshot: Snapshot, config: WeightsConfig, *, model_fingerprint: str
+    ranks: TorchRanks, snapshot: Snapshot, config: WeightsConfig, *, model_fingerprint: str, log: Log
 ) -> Iterator[None]:
     """Send this rank's part of the weights at rank 0's command, if every rank sends."""
     if not snapshot.shared:
@@ -65,6 +70,7 @@ def sending(
         snapshot=snapshot,
         own=lambda: OwnWeights(snapshot, config=config, model_fingerprint=model_fingerprint),
         timeout_seconds=config.timeout_seconds,
+        log=log,
     )
     sender.start()
     try:
@@ -81,8 +87,9 @@ class SenderCommands:
         self.ranks: Sequence[int] = range(1, size)
         self._store = store
         self._snapshot = snapshot
-        self._seconds = SLACK * LAST * timeout_seconds
+        self._seconds = PATIENCE * timeout_seconds
         self._progress = 0
+        self._ended = threading.Event()
         self._lock = threading.Lock()
 
     def ask(
@@ -90,15 +97,23 @@ class SenderCommands:
     ) -> list[pb.SenderReport]:
         """Send a command to each of these ranks; block until all have answered.
 
-        Errors: TransferError for what failed there; RankLost for a rank that makes no progress.
+        Errors: TransferError for a group or a broadcast that failed there; RankFailed for any other error;
+        RankLost for a rank that makes no progress, and after `end`.
         """
         with self._lock:
             keys = [self._tell(rank, command) for rank, command in zip(ranks, commands, strict=True)]
             reports = [self._report(key, rank, progress) for key, rank in zip(keys, ranks, strict=True)]
         for rank, report in zip(ranks, reports, strict=True):
+            if report.fault:
+                raise RankFailed(f"rank {rank} of the learner cannot send its weights: {report.fault}")
+        for rank, report in zip(ranks, reports, strict=True):
             if report.failure:
                 raise TransferError(f"rank {rank} of the learner: {report.failure}")
         return reports
+
+    def end(self) -> None:
+        """End all waits for reports."""
+        self._ended.set()
 
     def _tell(self, rank: int, command: pb.SenderCommand) -> str:
         """Give a rank a command; return the key of its report."""
@@ -120,7 +135,8 @@ class SenderCommands:
                     f"rank {rank} of the learner has not executed a command about weights in "
                     f"{self._seconds:g} s"
                 )
-            time.sleep(POLL_SECONDS)
+            if self._ended.wait(POLL_SECONDS):
+                raise RankLost(f"the learner ended while rank {rank} had a command about weights")
         report = pb.SenderReport.FromString(self._store.get(key))
         self._store.delete_key(key)
         return report
@@ -142,6 +158,7 @@ class Sender:
         snapshot: Snapshot,
         own: Callable[[], OwnWeights],
         timeout_seconds: float,
+        log: Log,
     ) -> None:
         """`store`: a connection of its own. `own`: makes this rank's weights, after the first copy."""
         self._store = store
@@ -150,6 +167,7 @@ class Sender:
         self._make_own = own
         self._own: OwnWeights | None = None
         self._timeout = timeout_seconds
+        self._log = log
         self._group: WeightGroup | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sender of weights")
@@ -166,8 +184,20 @@ class Sender:
         self._thread.join()
 
     def _run(self) -> None:
-        number = 1
-        while not self._ended.wait(POLL_SECONDS):
+        try:
+            self._obey()
+        except RuntimeError as error:  # the store is gone with rank 0, of which `follow` hears as well
+            self._log.error("sends no more weights", error=str(error))
+        finally:
+            self._leave()
+
+    def _obey(self) -> None:
+        """Execute commands until `close`. Errors: RuntimeError of the store."""
+        number, busy = 1, time.monotonic()
+        while True:
+            idle = time.monotonic() - busy > IDLE_SECONDS
+            if self._ended.wait(IDLE_POLL_SECONDS if idle else POLL_SECONDS):
+                return
             key = f"{PREFIX}/{self._rank}/command/{number}"
             if not self._store.check([key]):
                 continue
@@ -175,27 +205,33 @@ class Sender:
             self._store.delete_key(key)
             report = self._executed(command)
             self._store.set(f"{PREFIX}/{self._rank}/report/{number}", report.SerializeToString())
-            number += 1
+            number, busy = number + 1, time.monotonic()
 
     def _executed(self, command: pb.SenderCommand) -> pb.SenderReport:
         """Execute a command; what fails is in the report."""
+        seconds = self._timeout * max(1, command.form.senders)  # their groups are formed one after the other
         try:
-            with or_exit(
-                self._timeout, f"rank {self._rank} of the learner, which sends weights,"
-            ) as progress:
+            with or_exit(seconds, f"rank {self._rank} of the learner, which sends weights,") as progress:
 
                 def done() -> None:
                     progress()
                     self._store.add(PROGRESS, 1)
 
-                self._await_copies(command.copies)
+                self._await_copies(command.copies, done)
                 return self._execute(command, done)
-        except Exception as error:  # rank 0 raises it
-            return pb.SenderReport(failure=str(error) or type(error).__name__)
+        except TransferError as error:
+            return pb.SenderReport(failure=str(error))
+        except Exception as error:  # rank 0 ends the learner with it
+            self._log.error("cannot send weights", error=f"{type(error).__name__}: {error}")
+            return pb.SenderReport(fault=f"{type(error).__name__}: {error}")
 
-    def _await_copies(self, copies: int) -> None:
-        """Wait until this rank has made as many copies of its weights as rank 0. Errors: of the copy."""
+    def _await_copies(self, copies: int, progress: Callable[[], None]) -> None:
+        """Wait until this rank has copied its weights as often as rank 0. Errors: those of the copy."""
         while self._snapshot.copies < copies:
+            if self._ended.wait(POLL_SECONDS):
+                raise RankLost("this rank ended before it had copied its weights")
+        while self._snapshot.copying:
+            progress()
             time.sleep(POLL_SECONDS)
         self._snapshot.wait()
 

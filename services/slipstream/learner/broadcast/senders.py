@@ -4,13 +4,14 @@
                           └─▶ Commands ═══ store of the ranks ═══ Sender ─▶ OwnWeights of rank 1 …
 
 The ranks send one after the other, because a rollout receives with the bandwidth of its own network only.
-Copying, comparing, digesting and packing happen on all ranks at once, and no rank has memory for all
-weights. A command may run beside training: it travels over the store, in a thread of its own on every rank.
+Copying, comparing and digesting happen on all ranks at once, and no rank has memory for all weights. A
+command may run beside training: it travels over the store, in a thread of its own on every rank.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from slipstream.learner.broadcast.own_weights import Order, OwnWeights
@@ -43,14 +44,20 @@ class Broadcast:
 
 
 class Others(Protocol):
-    """The other ranks that send. Errors: TransferError for what failed there; RankLost."""
+    """The other ranks that send."""
 
     ranks: Sequence[int]
 
     def ask(
         self, commands: Sequence[pb.SenderCommand], ranks: Sequence[int], progress: Progress
     ) -> list[pb.SenderReport]:
-        """Send a command to each of these ranks; block until all have answered."""
+        """Send a command to each of these ranks; block until all have answered.
+
+        Errors: TransferError for a group or a broadcast that failed there; RankFailed, RankLost.
+        """
+
+    def end(self) -> None:
+        """End `ask`, by RankLost."""
 
 
 class NoOthers:
@@ -64,9 +71,15 @@ class NoOthers:
         """Return no reports."""
         return []
 
+    def end(self) -> None:
+        """Do nothing."""
+
 
 class Senders:
-    """What all senders do together, called on rank 0. Its methods block; errors are also those of Others."""
+    """What all senders do together, called on rank 0. Its methods block.
+
+    Errors of every method: RankFailed and RankLost of another sender.
+    """
 
     def __init__(self, own: OwnWeights, others: Others | None = None) -> None:
         self._own = own
@@ -77,9 +90,9 @@ class Senders:
 
     def close(self, version: int) -> float | None:
         """Attribute the weights to a version; return the share that changed: see ChangeLog.close."""
-        asked = self._beside(pb.SenderCommand(close=pb.CloseVersion(version=version)))
+        answers = self._beside(pb.SenderCommand(close=pb.CloseVersion(version=version)))
         own = self._own.close(version)
-        reports = asked.result()
+        reports = answers.result()
         if own is None or not all(report.HasField("changed") for report in reports):
             return None
         changed = own * self._own.elements + sum(each.changed * each.elements for each in reports)
@@ -90,27 +103,36 @@ class Senders:
         full = replace(self.full, key=key)
         if base == NO_VERSION:
             return full
-        asked = self._beside(pb.SenderCommand(choose=pb.ChooseBase(base_version=base)))
+        answers = self._beside(pb.SenderCommand(choose=pb.ChooseBase(base_version=base)))
         own = self._own.choose(base)
-        layouts = [report.manifest for report in asked.result() if report.HasField("manifest")]
+        layouts = [report.manifest for report in answers.result() if report.HasField("manifest")]
         if own is None or len(layouts) < self.size - 1:
             return full
         return Broadcast(manifest=self._joined(own, layouts), base=base, key=key)
 
-    def form(self, rendezvous: Rendezvous, nonces: Sequence[bytes], progress: Progress) -> WeightGroup:
-        """Form the group of an epoch, to which each other sender shows its nonce. Errors: TransferError."""
+    def form(
+        self,
+        rendezvous: Rendezvous,
+        nonces: Sequence[bytes],
+        give_up: Callable[[], None],
+        progress: Progress,
+    ) -> WeightGroup:
+        """Form the group of an epoch, to which each other sender shows its nonce. Errors: TransferError.
+
+        give_up: called if another sender fails first, so that the members stop waiting for it.
+        """
         commands = [pb.SenderCommand(form=_prepare(rendezvous, nonce)) for nonce in nonces]
-        asked = in_thread(
+        others = in_thread(
             lambda: self._others.ask(commands, self._others.ranks, progress), "forming of other senders"
         )
-        try:
-            group = self._own.form(rendezvous, progress)
-        finally:
-            wait([asked])
-        if asked.exception() is not None:
-            group.close()
-        asked.result()
-        return group
+        others.add_done_callback(lambda done: give_up() if done.exception() else None)
+        own = in_thread(partial(self._own.form, rendezvous, progress), "forming of the own group")
+        wait([others])
+        wait([own])
+        if others.exception() is not None and own.exception() is None:
+            own.result().close()
+        others.result()
+        return own.result()
 
     def send(self, group: WeightGroup, version: int, broadcast: Broadcast, progress: Progress) -> None:
         """Broadcast, one sender after the other; `progress` after each bucket. Errors: TransferError."""
@@ -120,6 +142,10 @@ class Senders:
             first = broadcast.manifest.first_bucket_of(rank)
             command = pb.SendWeights(version=version, delta=order.delta, key=order.key, first_bucket=first)
             self._others.ask([pb.SenderCommand(send=command)], [rank], progress)
+
+    def end(self) -> None:
+        """Stop waiting for other senders."""
+        self._others.end()
 
     def _ask(self, command: pb.SenderCommand) -> list[pb.SenderReport]:
         """Send a command to all other senders."""

@@ -80,6 +80,11 @@ class Snapshot:
             self._copying = in_thread(partial(self._copy, self._own_stream()), "copy of the weights")
         self.copies += 1
 
+    @property
+    def copying(self) -> bool:
+        """Whether the weights are being copied now."""
+        return self._copying is not None and not self._copying.done()
+
     def finished(self) -> None:
         """Wait until the weights that are being copied may change, also if copying them fails."""
         if self._copying is not None:

@@ -64,7 +64,7 @@ class OwnTensors:
             return
         local = parameter.to_local()
         if local.numel():
-            part = Part(whole=name, first_row=first_row(parameter), rows=parameter.shape[0])
+            part = Part(tensor=name, first_row=first_row(parameter), rows=parameter.shape[0])
             yield OwnTensor(name=part.name, tensor=local, part=part)
 
     def _experts(self, parameters: Layer) -> Iterator[OwnTensor]:
