@@ -53,7 +53,7 @@ def play(scene: Scene, life: Callable[["asyncio.Task[None]"], Awaitable[None]]) 
         running = asyncio.create_task(scene.loop.run(scene.stop))
         await life(running)
         scene.stop.set()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
     asyncio.run(run())
 
@@ -69,7 +69,7 @@ def test_a_paused_run_waits_beyond_its_deadline_and_trains_when_it_goes_on(
         await asyncio.sleep(0.7)
         assert not running.done()
         scene.replay.admission, scene.replay.left = Admission(seconds=0.0), 1
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
     play(scene, life)
     assert scene.loop.version == 2

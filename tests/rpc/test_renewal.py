@@ -100,20 +100,20 @@ def test_no_concurrent_call_fails_while_certificates_are_renewed_repeatedly(
             calling(address, config_of(client.folder)) as channel,
         ):
 
-            async def keep_calling() -> int:
-                calls = 0
+            async def keep_calling() -> None:
+                nonlocal done
                 while not stop.is_set():
                     await call(channel)
-                    calls += 1
-                return calls
+                    done += 1
 
             callers = [asyncio.create_task(keep_calling()) for _ in range(8)]
-            for _ in range(10):
+            for renewals in range(10):
                 await asyncio.sleep(0.03)
+                await wait_until(lambda calls=6 * renewals: done >= calls)
                 server.renew(authority, trusted=(authority,))
                 client.renew(authority, trusted=(authority,))
             stop.set()
-            done = sum(await asyncio.gather(*callers))
+            await asyncio.gather(*callers)
             await wait_until(lambda: connections_to(address) == 1)
         return done
 
