@@ -32,7 +32,7 @@ from slipstream.weights.changes import ChangeLog
 from slipstream.weights.delta import bits
 from slipstream.weights.group import Rendezvous, RendezvousStore, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest, plan
-from slipstream.weights.transfer import Buffers, send
+from slipstream.weights.transfer import Buffers, place, send
 
 from benchmarks.ratio import print_ratio
 
@@ -158,9 +158,10 @@ class Ends:
         self._group = group
         self._share = share
         self._snapshot = {name: weight.clone() for name, weight in weights.items()}
+        self._full, self._of_deltas = Buffers(CPU, count=None), Buffers(CPU)
+        place(self._snapshot, manifest, self._full)
         self._changes = ChangeLog(self._snapshot)
         self._changes.close(0)
-        self._buffers = Buffers(CPU)
         self._version = 0
 
     async def update(self, way: str, measured: Measured) -> None:
@@ -212,7 +213,8 @@ class Ends:
             elements[changed] ^= 1
 
     def _send(self, manifest: Manifest, tensors: Mapping[str, torch.Tensor]) -> None:
-        send(self._group, manifest, tensors, version=self._version, device=CPU, buffers=self._buffers)
+        buffers = self._full if tensors is self._snapshot else self._of_deltas
+        send(self._group, manifest, tensors, version=self._version, device=CPU, buffers=buffers)
 
 
 if __name__ == "__main__":
