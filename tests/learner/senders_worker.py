@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from learner.fakes import silent_log
-from learner.worker import FINGERPRINT, TIMEOUT, Learner, Worker, learner_of
+from learner.worker import FINGERPRINT, Learner, Worker, learner_of
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.own_weights import OwnWeights
 from slipstream.learner.broadcast.publisher import Published
@@ -32,7 +32,9 @@ from slipstream.weights.group import TransferError
 from torch.distributed.tensor import DTensor
 
 CPU = torch.device("cpu")
-CONFIG = WeightsConfig(bucket_mib=0.03, timeout_seconds=TIMEOUT)
+DEADLINE = 10.0
+"""Of each wait: a rank without a processor for some seconds is not lost."""
+CONFIG = WeightsConfig(bucket_mib=0.03, timeout_seconds=DEADLINE)
 VERSIONS = 12
 
 
@@ -121,7 +123,7 @@ async def bring(ranks: Ranks, learner: Learner, version: int, share: float) -> P
         await asyncio.to_thread(ranks.lead, "change", version, share)
         await asyncio.to_thread(ranks.lead, "copy")
         await asyncio.to_thread(ranks.snapshot.wait)
-        return await asyncio.wait_for(learner.publisher.publish(version), 20 * TIMEOUT)
+        return await asyncio.wait_for(learner.publisher.publish(version), 20 * DEADLINE)
 
 
 def same(worker: Worker, expected: dict[str, torch.Tensor]) -> bool:
@@ -186,7 +188,7 @@ async def beside(ranks: Ranks, learner: Learner) -> None:
         await asyncio.to_thread(ranks.lead, "slow copy")
         await asyncio.to_thread(ranks.lead, "change after copying", 100 + version, 0.5)
         await asyncio.to_thread(ranks.snapshot.wait)
-        await asyncio.wait_for(learner.publisher.publish(version), 20 * TIMEOUT)
+        await asyncio.wait_for(learner.publisher.publish(version), 20 * DEADLINE)
         assert same(worker, expected), version
 
 
@@ -212,7 +214,7 @@ async def broken(ranks: Ranks, learner: Learner, at: str, error: str, text: str)
     began = time.monotonic()
     with pytest.raises(RankFailed, match=text):
         await bring(ranks, learner, 1, 0.02)
-    assert time.monotonic() - began < 3 * TIMEOUT
+    assert time.monotonic() - began < DEADLINE
     assert {member.worker_id for member in learner.fleet.members()} == {"a", "b"}
 
 
@@ -233,7 +235,7 @@ async def play(ranks: Ranks, scene: str) -> None:
     others = commands_to_senders(ranks.ranks, ranks.snapshot, CONFIG)
     assert others is not None
     async with learner_of(
-        ranks.policy, snapshot=ranks.snapshot, others=others, encrypt=scene == "encrypted"
+        ranks.policy, DEADLINE, snapshot=ranks.snapshot, others=others, encrypt=scene == "encrypted"
     ) as learner:
         await SCENES[scene](ranks, learner)
 
