@@ -30,8 +30,9 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub, add_FleetServicer_to_server
 from slipstream.weights.base_copy import BaseCopy
-from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
+from slipstream.weights.group import TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import manifest_from_proto
+from slipstream.weights.rendezvous_message import rendezvous_from_proto
 from slipstream.weights.transfer import receive
 
 CPU = torch.device("cpu")
@@ -126,7 +127,10 @@ class Worker:
             self._leave_group()
             try:
                 self._group = await asyncio.to_thread(
-                    form_group, _rendezvous(self.prepare), device=CPU, progress=self._formed_a_step(count())
+                    form_group,
+                    rendezvous_from_proto(self.prepare),
+                    device=CPU,
+                    progress=self._formed_a_step(count()),
                 )
             except TransferError as error:
                 return pb.WorkerMessage(failed=pb.Failed(**update, reason=str(error)))
@@ -210,19 +214,6 @@ class Worker:
             self.faults.remove(name)
             return True
         return False
-
-
-def _rendezvous(prepare: pb.Prepare) -> Rendezvous:
-    return Rendezvous(
-        epoch=prepare.epoch,
-        rank=prepare.rank,
-        world_size=prepare.world_size,
-        senders=prepare.senders,
-        store_host=prepare.store_host,
-        store_port=prepare.store_port,
-        timeout_seconds=prepare.timeout_seconds,
-        nonce=prepare.rendezvous_nonce,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub
 from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import manifest_from_proto
+from slipstream.weights.rendezvous_message import rendezvous_from_proto
 
 REJOIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
@@ -348,16 +349,7 @@ class FleetMember:
 
 
 def _update_from_proto(message: pb.Prepare) -> Update:
-    rendezvous = Rendezvous(
-        epoch=message.epoch,
-        rank=message.rank,
-        world_size=message.world_size,
-        senders=message.senders or 1,
-        store_host=message.store_host,
-        store_port=message.store_port,
-        timeout_seconds=message.timeout_seconds,
-        nonce=message.rendezvous_nonce,
-    )
+    rendezvous = rendezvous_from_proto(message)
     return Update(rendezvous=rendezvous, version=message.version, sender=message.sender)
 
 

@@ -59,14 +59,12 @@ class BaseCopy:
         error in a full version, whose bytes take its place, and by a delta that does not lead to the
         learner's bytes.
         """
-        full = base == NO_VERSION
+        full, in_parts = base == NO_VERSION, manifest.in_parts
         if full:
             self._begin_anew()
+            (self._memory if in_parts else self._joined).forget()  # the learner may have had the other form
         else:
             self._check(version, base)
-        in_parts = manifest.in_parts
-        if full:
-            (self._memory if in_parts else self._joined).forget()  # after a change of the learner's form
         in_place = full and not in_parts and not key and device.type == "cpu"  # else buckets are copied
         arriving = receive(
             group,

@@ -38,6 +38,7 @@ from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup
 from slipstream.weights.last_deadline import CallStuck, Progress, watched
 from slipstream.weights.manifest import manifest_to_proto
+from slipstream.weights.rendezvous_message import rendezvous_to_proto
 from slipstream.weights.seal import new_key
 
 T = TypeVar("T")
@@ -205,11 +206,12 @@ class Publisher:
             self._fleet.epoch += 1
             self._metrics.set("fleet_epoch", self._fleet.epoch)
         rank = 1
-        world_size = 1 + sum(member.ranks for member in members)
         nonces: dict[Member, bytes] = {}
         for member in members:
             nonce = self._store.server.issue_nonce(connections=member.ranks) if forming else b""
-            member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
+            prepare = rendezvous_to_proto(self._rendezvous(members, nonce=nonce, rank=rank))
+            prepare.version, prepare.sender = version, self._sender
+            member.tell(prepare=prepare)
             nonces[member] = nonce
             rank += member.ranks
         ready = self._ready(version, nonces)
@@ -280,8 +282,8 @@ class Publisher:
 
     async def _form(self, members: Sequence[Member]) -> str | None:
         """Form the group of a new epoch; return why it could not be formed. Errors: Stuck."""
-        rendezvous = self._rendezvous(members)
-        nonces = [self._store.server.issue_nonce(connections=1) for _ in range(1, self._senders.size)]
+        own, *nonces = [self._store.server.issue_nonce(connections=1) for _ in range(self._senders.size)]
+        rendezvous = self._rendezvous(members, nonce=own)
         try:
             self._group = await self._watched(
                 partial(self._senders.form, rendezvous, nonces, self._give_up),
@@ -301,20 +303,6 @@ class Publisher:
             self._failing = True  # what the rollouts report now is no failure of theirs
             self._given_up += 1
             self._store.server.end_epoch()
-
-    def _prepare_message(self, version: int, rank: int, world_size: int, nonce: bytes) -> pb.Prepare:
-        return pb.Prepare(
-            epoch=self._fleet.epoch,
-            version=version,
-            rank=rank,
-            world_size=world_size,
-            store_host=self._store.host,
-            store_port=self._store.port,
-            timeout_seconds=self._timeout,
-            rendezvous_nonce=nonce,
-            sender=self._sender,
-            senders=self._senders.size,
-        )
 
     async def _transfer(
         self, version: int, broadcast: Broadcast, applying: Sequence[asyncio.Task[Any]]
@@ -362,17 +350,17 @@ class Publisher:
         answers = await asyncio.gather(*awaited.values())
         return {member: answer for member, answer in zip(awaited, answers, strict=True) if answer}
 
-    def _rendezvous(self, members: Sequence[Member]) -> Rendezvous:
-        """Return the learner's own rendezvous, with a nonce that is valid in this epoch."""
+    def _rendezvous(self, members: Sequence[Member], *, nonce: bytes, rank: int = 0) -> Rendezvous:
+        """Return how a process joins the group of this epoch; rank 0 is the learner."""
         return Rendezvous(
             epoch=self._fleet.epoch,
-            rank=0,
+            rank=rank,
             world_size=1 + sum(member.ranks for member in members),
             senders=self._senders.size,
             store_host=self._store.host,
             store_port=self._store.port,
             timeout_seconds=self._timeout,
-            nonce=self._store.server.issue_nonce(connections=1),
+            nonce=nonce,
         )
 
     def _send(

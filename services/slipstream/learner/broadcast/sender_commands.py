@@ -20,9 +20,10 @@ from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks
 from slipstream.rpc.errors import RankFailed
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import learner_pb2 as pb
-from slipstream.weights.group import Rendezvous, TransferError, WeightGroup
+from slipstream.weights.group import TransferError, WeightGroup
 from slipstream.weights.last_deadline import or_exit
 from slipstream.weights.manifest import manifest_to_proto
+from slipstream.weights.rendezvous_message import rendezvous_from_proto
 
 PREFIX = "slipstream/senders"
 PROGRESS = f"{PREFIX}/progress"
@@ -249,7 +250,7 @@ class Sender:
                 return pb.SenderReport(manifest=None if layout is None else manifest_to_proto(layout))
             case "form":
                 self._leave()
-                self._group = own.form(_rendezvous(command.form, self._rank), progress)
+                self._group = own.form(rendezvous_from_proto(command.form, sender=self._rank), progress)
             case "send":
                 if self._group is None:
                     raise TransferError("no group was formed")
@@ -260,20 +261,6 @@ class Sender:
         group, self._group = self._group, None
         if group is not None:
             group.close()
-
-
-def _rendezvous(message: pb.Prepare, sender: int) -> Rendezvous:
-    return Rendezvous(
-        epoch=message.epoch,
-        rank=0,
-        world_size=message.world_size,
-        senders=message.senders,
-        sender=sender,
-        store_host=message.store_host,
-        store_port=message.store_port,
-        timeout_seconds=message.timeout_seconds,
-        nonce=message.rendezvous_nonce,
-    )
 
 
 def _order(message: pb.SendWeights) -> Order:

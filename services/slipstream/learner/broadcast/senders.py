@@ -19,6 +19,7 @@ from slipstream.records import NO_VERSION
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.group import Rendezvous, WeightGroup
 from slipstream.weights.manifest import Manifest, joined, manifest_from_proto
+from slipstream.weights.rendezvous_message import rendezvous_to_proto
 from slipstream.weights.threads import in_thread
 
 Progress = Callable[[], None]
@@ -121,7 +122,9 @@ class Senders:
 
         give_up: called if another sender fails first, so that the members stop waiting for it.
         """
-        commands = [pb.SenderCommand(form=_prepare(rendezvous, nonce)) for nonce in nonces]
+        commands = [
+            pb.SenderCommand(form=rendezvous_to_proto(replace(rendezvous, nonce=each))) for each in nonces
+        ]
         others = in_thread(
             lambda: self._others.ask(commands, self._others.ranks, progress), "forming of other senders"
         )
@@ -157,15 +160,3 @@ class Senders:
 
     def _joined(self, own: Manifest, others: Sequence[pb.Manifest]) -> Manifest:
         return joined([own, *map(manifest_from_proto, others)]) if others else own
-
-
-def _prepare(rendezvous: Rendezvous, nonce: bytes) -> pb.Prepare:
-    return pb.Prepare(
-        epoch=rendezvous.epoch,
-        world_size=rendezvous.world_size,
-        senders=rendezvous.senders,
-        store_host=rendezvous.store_host,
-        store_port=rendezvous.store_port,
-        timeout_seconds=rendezvous.timeout_seconds,
-        rendezvous_nonce=nonce,
-    )
