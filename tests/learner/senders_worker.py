@@ -84,6 +84,7 @@ class Ranks:
         def fail(*_: object) -> None:
             if error == "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
+                time.sleep(DEADLINE)  # another thread may take the signal, and this one would go on meanwhile
             raise MemoryError("no memory") if error == "memory" else TransferError("rank 0 is unreachable")
 
         setattr(OwnWeights, method, fail)
