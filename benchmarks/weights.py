@@ -2,7 +2,9 @@
 
     python -m benchmarks.weights [--layers L [L ...]] [--width W] [--rounds R] [--share S]
 
-One engine for each size, in bfloat16. Each way takes R updates in a row, after one that is not counted.
+One engine for each size, in bfloat16, and a second one whose layers compute with their parameters, as on a
+GPU, and not with packed copies: it writes a delta into them in place. Each way takes R updates in a row,
+after two that are not counted: the first delta is loaded in full as well, to prove that writing is enough.
 Before each update a step changes the share S of the elements. The learner's end is a thread of this
 process; the bytes travel over gloo on the loopback. `copy` is the learner's copy of the weights, with the
 comparison for a delta; `step to served` the time from the begin of the copy until the engine samples the
@@ -15,10 +17,11 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -26,6 +29,7 @@ from slipstream.config import RunConfig, TinyModel, parse_config
 from slipstream.learner.policy.lora import load_trained
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.records import NO_VERSION
+from slipstream.rollout import vllm_arguments
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
 from slipstream.telemetry.logs import Log
 from slipstream.weights.changes import ChangeLog
@@ -40,7 +44,10 @@ CPU = torch.device("cpu")
 TIMEOUT_SECONDS = 60.0
 BUCKET_BYTES = 64 << 20
 MIB = 1 << 20
-WAYS = ("in full, in the pause", "in full, beside the weights", "as a delta")
+PAUSED, BESIDE = "in full, in the pause", "in full, beside the weights"
+DELTA, IN_PLACE = "as a delta", "as a delta, in place"
+UNPACKED_ENGINE = "benchmarks.unpacked.WorkerExtension"
+UNCOUNTED = 2
 
 
 @dataclass(slots=True)
@@ -62,26 +69,39 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.02)
     arguments = parser.parse_args()
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # it logs to stdout, between the rows
-    print("| size | sent | MiB sent | copy | step to served | pause |\n| --- | --- | --- | --- | --- | --- |")
+    print("| size | engine | sent | MiB sent | copy | step to served | pause |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for layers in arguments.layers:
-        nbytes, measured = measure(layers, arguments.width, rounds=arguments.rounds, share=arguments.share)
-        for way, seconds in measured.items():
-            times = (seconds.copy, seconds.served, seconds.pause)
-            cells = " | ".join(f"{1000 * median(each):,.0f} ms" for each in times)
-            print(f"| {nbytes / MIB:,.0f} MiB | {way} | {seconds.sent / MIB:,.1f} | {cells} |")
+        with tempfile.TemporaryDirectory() as scratch:
+            config = _configuration(Path(scratch), layers, arguments.width)
+            packed = _measured(config, "packed", [PAUSED, BESIDE, DELTA], arguments)
+            unpacked = _measured(config, "unpacked", [BESIDE, IN_PLACE], arguments)
     print()
-    paused, beside, delta = (measured[way] for way in WAYS)
+    paused, beside, delta = packed.values()
+    unpacked_beside, in_place = unpacked.values()
     ratio = median(beside.pause) / median(paused.pause)
     print_ratio("pause with a version received beside the weights / in the pause", ratio)
     print_ratio("bytes of a delta / of a full version", delta.sent / beside.sent)
     print_ratio("step to served of a full version / of a delta", median(beside.served) / median(delta.served))
+    ratio = median(unpacked_beside.served) / median(in_place.served)
+    print_ratio("step to served of a full version / of a delta in place", ratio)
+    ratio = median(unpacked_beside.pause) / median(in_place.pause)
+    print_ratio("pause of a full version / of a delta in place", ratio)
     print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(beside.copy))
 
 
-def measure(layers: int, width: int, *, rounds: int, share: float) -> tuple[int, Mapping[str, Measured]]:
-    """Return the bytes of a version of this model, and what each way took."""
-    with tempfile.TemporaryDirectory() as scratch:
-        return asyncio.run(_measure(_configuration(Path(scratch), layers, width), rounds, share))
+def _measured(
+    config: RunConfig, engine: str, ways: Sequence[str], arguments: argparse.Namespace
+) -> Mapping[str, Measured]:
+    """Print and return what each way took with an engine that packs its weights, or does not."""
+    extension = UNPACKED_ENGINE if engine == "unpacked" else vllm_arguments.WORKER_EXTENSION
+    with patch.object(vllm_arguments, "WORKER_EXTENSION", extension):
+        nbytes, measured = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
+    for way, seconds in measured.items():
+        times = (seconds.copy, seconds.served, seconds.pause)
+        cells = " | ".join(f"{1000 * median(each):,.0f} ms" for each in times)
+        print(f"| {nbytes / MIB:,.0f} MiB | {engine} | {way} | {seconds.sent / MIB:,.1f} | {cells} |")
+    return measured
 
 
 def _configuration(directory: Path, layers: int, width: int) -> RunConfig:
@@ -94,7 +114,10 @@ def _configuration(directory: Path, layers: int, width: int) -> RunConfig:
     )
 
 
-async def _measure(config: RunConfig, rounds: int, share: float) -> tuple[int, Mapping[str, Measured]]:
+async def _measure(
+    config: RunConfig, ways: Sequence[str], rounds: int, share: float
+) -> tuple[int, Mapping[str, Measured]]:
+    """Return the bytes of a version, and what each way took with one engine."""
     policy = load_trained(config, device=CPU)
     tensors = {name: tensor.detach().to(policy.dtype, copy=True) for name, tensor in policy.named_tensors()}
     manifest = plan(
@@ -108,12 +131,13 @@ async def _measure(config: RunConfig, rounds: int, share: float) -> tuple[int, M
     try:
         store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
         ends = Ends(engine, manifest, tensors, await _form(engine, store), share=share)
-        measured = {way: Measured() for way in WAYS}
-        for way in WAYS:
-            for _ in range(rounds + 1):
+        measured = {way: Measured() for way in ways}
+        for way in ways:
+            for _ in range(UNCOUNTED + rounds):
                 await ends.update(way, measured[way])
         for seconds in measured.values():
-            del seconds.copy[0], seconds.served[0], seconds.pause[0]
+            for times in (seconds.copy, seconds.served, seconds.pause):
+                del times[:UNCOUNTED]
         return manifest.nbytes, measured
     finally:
         await engine.close()
@@ -168,7 +192,7 @@ class Ends:
         """Change the weights, bring the engine to them, and add what it took."""
         self._train()
         self._version += 1
-        paused, beside, delta = (way == each for each in WAYS)
+        paused, beside, delta = way == PAUSED, way == BESIDE, way in {DELTA, IN_PLACE}
         base = await self._engine.base_version()
         began = time.perf_counter()
         for name, weight in self._weights.items():
@@ -201,6 +225,8 @@ class Ends:
         measured.served.append(time.perf_counter() - began)
         measured.pause.append(time.perf_counter() - pause_began)
         measured.sent = sum(spec.nbytes for spec in manifest.tensors)
+        if way == IN_PLACE and len(measured.served) > UNCOUNTED:
+            assert all(await self._engine._ask("weights_written_in_place")), "a delta was loaded in full"
         if beside:  # it is the base of the delta that comes next
             self._changes = ChangeLog(self._snapshot)
             self._changes.close(self._version)

@@ -166,9 +166,12 @@ PUBLISHING = Row(
         ),
         lines(
             "Updates by kind",
-            "Updates that were sent in full, or as a delta of the changed elements, and late rollouts that "
-            "an update left out, over the window.",
+            "Updates that were sent in full, or as a delta of the changed elements; deltas by how a rollout "
+            "applied them; and late rollouts that an update left out, over the window.",
             Query(expr=rise("updates_sent_total", by="kind"), legend="{{kind}}"),
+            Query(
+                expr=rise("deltas_applied_total", by="how", scope=ROLLOUTS), legend="delta applied {{how}}"
+            ),
             Query(expr=rise("rollouts_left_out_total"), legend="left out"),
             unit="short",
             width=6,

@@ -110,6 +110,16 @@ class LearnerEnd:
 
     async def change(self, engine: Engine, manifest: Manifest, *, version: int, damaged: bool = False) -> str:
         """Bring the engine to the last version, by a delta if it has a base; return the kind."""
+        kind = await self.bring_beside(engine, manifest, version=version, damaged=damaged)
+        await engine.pause()
+        await engine.commit(version)
+        await engine.resume()
+        return kind
+
+    async def bring_beside(
+        self, engine: Engine, manifest: Manifest, *, version: int, damaged: bool = False
+    ) -> str:
+        """Bring the copy beside the engine's weights to the last version; return the kind of the update."""
         if not self.groups:
             await self.form(engine)
         base = await engine.base_version()
@@ -127,9 +137,6 @@ class LearnerEnd:
             await asyncio.gather(sending, return_exceptions=True)
             raise
         await sending
-        await engine.pause()
-        await engine.commit(version)
-        await engine.resume()
         return "full" if delta is None else "delta"
 
     async def update_in_a_pause(

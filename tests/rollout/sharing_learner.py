@@ -62,18 +62,20 @@ class Share:
 class SharingLearner:
     """Sends versions to one engine from several senders."""
 
-    def __init__(self, senders: int, tensors: Tensors, *, version: int) -> None:
+    def __init__(self, senders: int, tensors: Tensors, *, version: int, processes: int = 1) -> None:
+        """`processes`: of the engine."""
         self.shares = [Share(rank, senders, tensors) for rank in range(senders)]
         for share in self.shares:
             share.own.close(version)
         self._version = version
+        self._processes = processes
         self._store = RendezvousStore("127.0.0.1", 0, timeout_seconds=GROUP_TIMEOUT, log=Log(pod="test"))
 
     def _rendezvous(self, nonce: bytes, *, rank: int = 0, sender: int = 0) -> Rendezvous:
         return Rendezvous(
             epoch=1,
             rank=rank,
-            world_size=2,
+            world_size=1 + self._processes,
             senders=len(self.shares),
             sender=sender,
             store_host=self._store.host,
@@ -84,7 +86,7 @@ class SharingLearner:
 
     async def form(self, engine: Engine) -> None:
         """Form the groups of all senders."""
-        nonce = self._store.server.issue_nonce(connections=1 + len(self.shares))
+        nonce = self._store.server.issue_nonce(connections=self._processes + len(self.shares))
         joining = asyncio.create_task(engine.form_group(self._rendezvous(nonce, rank=1)))
         groups = await asyncio.gather(
             *(

@@ -53,10 +53,12 @@ class VllmEngine:
         recompute_kv: bool,
         adapter: ServedAdapter | None = None,
         cache_use: "CacheUseLogger | None" = None,
+        metrics: Metrics | None = None,
         processes: int = 1,
     ) -> None:
         """`processes`: that hold a shard of the model each."""
         self._llm = llm
+        self._metrics = metrics
         self._processes = processes
         self._cache_use = cache_use
         self._recompute_kv = recompute_kv
@@ -249,6 +251,7 @@ class VllmEngine:
         staged, self._staged = self._staged, None
         if staged is not None:
             await self._load(staged)
+            await self._count(staged)
         await self._in_all(self._llm.finish_weight_update(str(version)))
         self._uncommitted = False
         if self._adapter is not None:  # load it now: a request that fails to load it would end the engine
@@ -256,6 +259,12 @@ class VllmEngine:
         self._salt = uuid.uuid4().hex  # a restarted learner reuses version numbers
         if self._recompute_kv:
             await self._in_all(self._llm.reset_prefix_cache(reset_running_requests=True))
+
+    async def _count(self, info: dict[str, Any]) -> None:
+        """Count a delta that was loaded, by how it was."""
+        if self._metrics is not None and info["base_version"] != NO_VERSION and self._adapter is None:
+            in_place = all(await self._ask("weights_written_in_place"))
+            self._metrics.count("deltas_applied_total", how="in_place" if in_place else "in_full")
 
     async def resume(self) -> None:
         """See Engine."""
@@ -291,6 +300,7 @@ def start_vllm(
         recompute_kv=config.rollout.recompute_kv,
         adapter=adapter,
         cache_use=cache_use,
+        metrics=metrics,
         processes=arguments.tensor_parallel_size * arguments.pipeline_parallel_size,
     )
 

@@ -27,6 +27,7 @@ from vllm.utils.nccl import unpinned_nccl_env
 
 from slipstream.records import NO_VERSION
 from slipstream.rollout.adapter import write_adapter
+from slipstream.rollout.in_place import ParameterWriter
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
@@ -89,9 +90,14 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         self._forming: Future[WeightGroup] | None = None
         self._staging: Future[None] | None = None
         self.base = BaseCopy()
+        self._writer = ParameterWriter(self.model)
+        self._loaded: object | None = None
+        """The mark of the base copy of which the model has the weights; None for other weights."""
+        self._reloading, self._to_prove = False, False
+        self.written = False
+        """Whether the last version was written in place."""
         self._timeout_seconds = 0.0
         self._parameters = frozenset(name for name, _ in self.model.named_parameters())
-        self._has_lora = self.vllm_config.lora_config is not None
 
     def init_transfer_engine(self, init_info: JoinInfo) -> None:
         """Leave the group of the last epoch and begin to form the group of the new one.
@@ -171,15 +177,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             raise
 
     def start_weight_update(self) -> None:
-        """Prepare the model to load tensors in the format of a checkpoint.
-
-        This first finishes an update that failed: its layers may still hold some of its tensors, and would
-        mix them with those of this update.
-        """
-        if self._has_lora:
-            return
-        finalize_layerwise_reload(self.model, self.model_config)
-        initialize_layerwise_reload(self.model)
+        """Do nothing: what is written in place needs no preparation, which `_load` makes otherwise."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Receive, verify and load every bucket, or load those that were staged. Errors: TransferError.
@@ -190,7 +188,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         info = self.parse_update_info(update_info)
         try:
             if info.staged:
-                self._load(info, self._taken(info.version))
+                self._load_staged(info)
             else:
                 with or_exit(self._timeout_seconds, "the receipt of weights") as progress:
                     self.receive_weights(info, progress)
@@ -207,12 +205,29 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         Errors: TransferError.
         """
         self.base.forget()
+        self._loaded, self.written = None, False
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
         group, version = self._formed_group(), update_info.version
         buckets = receive(
             group, manifest, version=version, device=self.device, key=update_info.key, progress=progress
         )
         self._load(update_info, buckets)
+
+    def _load_staged(self, info: UpdateInfo) -> None:
+        """Load the version that was staged, or write what it changes in the weights of the model.
+
+        Errors: TransferError.
+        """
+        tensors = self._taken(info.version)
+        loaded, self._loaded = self._loaded, None
+        difference = self.base.take_difference()
+        changes = difference.changes if difference and difference.since is loaded else None
+        self.written = changes is not None and self._writer.write(self.base.tensors, changes)
+        if not self.written:
+            self._load(info, tensors)
+            self._to_prove = changes is not None
+        if info.adapter_dir is None:
+            self._loaded = self.base.mark
 
     def _taken(self, version: int) -> Buckets:
         """Return the tensors of the version that was staged. Errors: TransferError."""
@@ -227,6 +242,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         if update_info.adapter_dir is not None:
             self._write_adapter(Path(update_info.adapter_dir), buckets)
             return
+        self._prepare_reload()
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
         sent = {spec.name for spec in manifest.tensors}
         missing = set(self._parameters) | self._unsent_parts(sent) | self._unsent_experts(sent)
@@ -235,14 +251,27 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         if missing:
             raise TransferError(f"version {update_info.version} lacks {', '.join(sorted(missing)[:5])}")
 
+    def _prepare_reload(self) -> None:
+        """Prepare the model to load tensors in the format of a checkpoint.
+
+        This first finishes an update that failed: its layers may still hold some of its tensors, and would
+        mix them with those of this update.
+        """
+        finalize_layerwise_reload(self.model, self.model_config)
+        initialize_layerwise_reload(self.model)
+        self._reloading, self._to_prove = True, False
+
     def finish_weight_update(self) -> None:
-        """Convert the loaded tensors into the layout of the kernels."""
-        if self._has_lora:
+        """Convert the loaded tensors into the layout of the kernels, if tensors were loaded."""
+        if not self._reloading:
             return
+        self._reloading = False
         finalize_layerwise_reload(self.model, self.model_config)
         if self.device.type == "cpu":
             self._repack_tied_layers()
             self._pack_experts()
+        if self._to_prove:
+            self._writer.prove()
 
     def shutdown(self) -> None:
         """Leave the group, and have a group that is still being formed closed once it is formed."""

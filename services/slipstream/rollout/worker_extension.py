@@ -39,6 +39,10 @@ class WorkerExtension:
         """Return the version that is kept beside the weights, which a delta can change; -1 for none."""
         return outcome(self.weight_transfer_engine.base_version)
 
+    def weights_written_in_place(self) -> Outcome[bool]:
+        """Return whether the last version was written into the parameters, and not loaded in full."""
+        return outcome(lambda: self.weight_transfer_engine.written)
+
 
 def outcome(call: Callable[[], T]) -> Outcome[T]:
     """Return the result of a call, or the reason of its TransferError."""

@@ -313,6 +313,12 @@ TABLE: dict[str, Metric] = {
     "update_pause_seconds": Metric(
         kind="histogram", help="Time for which generation was paused for an update.", buckets=SECONDS
     ),
+    "deltas_applied_total": Metric(
+        kind="counter",
+        help="Deltas that this rollout wrote into the parameters where they lie (in_place), or whose version "
+        "its engine loaded as a whole (in_full).",
+        labels=("how",),
+    ),
     "groups_running": Metric(kind="gauge", help="Groups being sampled by this rollout, of all actors."),
     "places": Metric(
         kind="gauge",

@@ -6,7 +6,9 @@ the copy, by the model's own loaders.
 Parts of tensors, of a learner whose ranks each send what they have, are put together here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -20,14 +22,39 @@ from slipstream.weights.threads import in_pool, results
 from slipstream.weights.transfer import Buffers, receive
 
 
+@dataclass(frozen=True, slots=True)
+class TensorChange:
+    """What is new in a tensor, whose positions are counted from its element `first` on."""
+
+    tensor: str
+    first: int
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What the last delta changed in the copy. since: the copy's `mark` before it."""
+
+    since: object
+    changes: Sequence[TensorChange]
+
+
 class BaseCopy:
-    """Invariant: `tensors` are exactly the learner's of `version`, or there are none."""
+    """Invariant: `tensors` are exactly the learner's of `version`, or there are none.
+
+    `mark`: another object with each version, unlike its number, which a learner that was started again gives
+    to other weights.
+    """
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self.version = NO_VERSION
+        self.mark = object()
+        self._difference: Difference | None = None
         self._arrived: dict[str, torch.Tensor] = {}
         """The same memory by the names under which it travels: tensors, or parts of them."""
+        self._first: dict[str, tuple[str, int]] = {}
+        """Of each part that travels: the tensor, and the part's first element in it."""
         self._digests: dict[str, int] = {}
         self._memory = Buffers(torch.device("cpu"), count=None)
         self._joined = JoinedTensors()
@@ -41,6 +68,12 @@ class BaseCopy:
     def _begin_anew(self) -> None:
         """Give up the copy, and keep its memory for the next full version."""
         self.tensors, self._arrived, self._digests, self.version = {}, {}, {}, NO_VERSION
+        self._first, self._difference = {}, None
+
+    def take_difference(self) -> Difference | None:
+        """Return what the last delta changed, once; None after a full version."""
+        difference, self._difference = self._difference, None
+        return difference
 
     def receive(
         self,
@@ -60,6 +93,7 @@ class BaseCopy:
         learner's bytes.
         """
         full, in_parts = base == NO_VERSION, manifest.in_parts
+        self._difference = None
         if full:
             self._begin_anew()
             (self._memory if in_parts else self._joined).forget()  # the learner may have had the other form
@@ -78,12 +112,13 @@ class BaseCopy:
         if in_parts:
             self._join(manifest, arriving)
             self.version = version
-            return
-        arrived = {name: tensor.to("cpu") for bucket in arriving for name, tensor in bucket}
-        if full:
-            self._arrived, self.tensors, self.version = arrived, arrived, version
         else:
-            self._change(version, arrived)
+            arrived = {name: tensor.to("cpu") for bucket in arriving for name, tensor in bucket}
+            if full:
+                self._arrived, self.tensors, self.version = arrived, arrived, version
+            else:
+                self._difference = Difference(self.mark, self._change(version, arrived))
+        self.mark = object()
 
     def _join(self, manifest: Manifest, arriving: Iterable[list[tuple[str, torch.Tensor]]]) -> None:
         """Put parts together as they arrive. Errors: TransferError, also if a row is missing."""
@@ -92,6 +127,8 @@ class BaseCopy:
         for bucket in arriving:
             for name, tensor in bucket:
                 self._arrived[name] = self._joined.put(specs[name], tensor)
+                if (part := specs[name].part) is not None:
+                    self._first[name] = part.tensor, part.first_row * math.prod(tensor.shape[1:])
         self.tensors = self._joined.finish(manifest.tensors)
 
     def _check(self, version: int, base: int) -> None:
@@ -100,8 +137,8 @@ class BaseCopy:
             kept = "no version" if self.version == NO_VERSION else f"version {self.version}"
             raise TransferError(f"a delta from version {base} to {version} does not fit: {kept} is kept here")
 
-    def _change(self, version: int, changes: Mapping[str, torch.Tensor]) -> None:
-        """Bring the copy to a version, and compare every tensor with the learner's digest.
+    def _change(self, version: int, changes: Mapping[str, torch.Tensor]) -> Sequence[TensorChange]:
+        """Bring the copy to a version, compare every tensor with the learner's digest; return what is new.
 
         changes: [bytes] uint8 by name, one for each tensor or part. Errors: TransferError; there is no copy
         then.
@@ -111,15 +148,16 @@ class BaseCopy:
             if changes.keys() != self._arrived.keys():
                 different = sorted(changes.keys() ^ self._arrived.keys())
                 raise DamagedDelta(f"it has other tensors: {', '.join(different[:5])}")
-            results(in_pool(lambda change: self._apply(*change), changes.items()))
+            new = results(in_pool(lambda change: self._apply(*change), changes.items()))
             self.version, complete = version, True
+            return new
         except DamagedDelta as error:
             raise TransferError(f"the delta of version {version} does not fit: {error}") from error
         finally:
             if not complete:
                 self.forget()
 
-    def _apply(self, name: str, packed: torch.Tensor) -> None:
+    def _apply(self, name: str, packed: torch.Tensor) -> TensorChange:
         """Errors: DamagedDelta if the tensor is not the learner's afterwards."""
         tensor = self._arrived[name]
         change = Change.read(packed.numpy(), tensor)
@@ -130,3 +168,4 @@ class BaseCopy:
             self._digests[name] = digest(tensor)
         if self._digests[name] != change.digest:
             raise DamagedDelta(f"{name} has another digest than the learner's")
+        return TensorChange(*self._first.get(name, (name, 0)), change)

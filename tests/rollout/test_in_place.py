@@ -1,0 +1,277 @@
+"""Changes that are written into parameters lead to the same bytes as loading the whole version."""
+
+import copy
+from collections.abc import Iterable
+
+import pytest
+import torch
+from slipstream.rollout.in_place import ParameterWriter, fingerprints
+from slipstream.rollout.load_trace import UntraceableLoad, trace
+from slipstream.weights.base_copy import TensorChange
+from slipstream.weights.delta import Change, change_of, digest, take_over
+
+DTYPES = [torch.bfloat16, torch.float32]
+SHAPES = {
+    "embed.weight": (70, 12),
+    "layers.0.q.weight": (8, 12),
+    "layers.0.k.weight": (4, 12),
+    "layers.0.down.weight": (12, 40),
+    "layers.0.norm.weight": (12,),
+    "layers.0.experts.0.up.weight": (6, 12),
+    "layers.0.experts.1.up.weight": (6, 12),
+    "layers.0.turned.weight": (5, 9),
+    "layers.0.moved.weight": (3, 7),
+}
+Tensors = dict[str, torch.Tensor]
+
+
+class Sharded(torch.nn.Module):
+    """The second of two shards of a model, with the loaders that models of vLLM have."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        sizes = {
+            "embed": (40, 12),
+            "fused": (6, 12),
+            "down": (12, 20),
+            "norm": (12,),
+            "experts": (2, 6, 12),
+            "turned": (9, 5),
+            "moved": (3, 7),
+        }
+        for name, size in sizes.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.zeros(size, dtype=dtype), False))
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        for name, tensor in weights:
+            match name.split(".")[-2]:
+                case "embed":
+                    rows = tensor[40:]
+                    self.embed.data[: len(rows)].copy_(rows)
+                    self.embed.data[len(rows) :].fill_(0)
+                case "q":
+                    self.fused.data.narrow(0, 0, 4).copy_(tensor.narrow(0, 4, 4))
+                case "k":
+                    self.fused.data.narrow(0, 4, 2).copy_(tensor.chunk(2)[1])
+                case "down":
+                    self.down.data.copy_(tensor.narrow(1, 20, 20))
+                case "norm":
+                    self.norm.data.copy_(tensor.view(1, -1).squeeze(0))
+                case "up":
+                    self.experts.data[int(name.split(".")[-3])].copy_(tensor)
+                case "turned":
+                    self.turned.data.copy_(tensor.t())
+                case "moved":
+                    self.moved.data.copy_(tensor.to(torch.device("meta")) if self.moving else tensor)
+        return set()
+
+    moving = False
+    """Whether a loader moves its tensor to another device before it copies it."""
+
+
+def random_tensors(dtype: torch.dtype, *, seed: int = 0) -> Tensors:
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(shape, generator=generator).to(dtype) for name, shape in SHAPES.items()}
+
+
+def step(tensors: Tensors, share: float, *, seed: int, only: str = "") -> list[TensorChange]:
+    """Change a share of the elements, some to NaN and negative zero; return the changes as they arrive."""
+    generator = torch.Generator().manual_seed(seed)
+    changes = []
+    for name, tensor in tensors.items():
+        new = tensor.clone()
+        chosen = torch.rand(tensor.shape, generator=generator) < share
+        if only in name:
+            drawn = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
+            drawn[torch.rand(tensor.shape, generator=generator) < 0.1] = float("nan")
+            drawn[torch.rand(tensor.shape, generator=generator) < 0.1] = -0.0
+            new[chosen] = drawn[chosen]
+        changes.append(TensorChange(name, 0, change(tensor, new)))
+    return changes
+
+
+def change(tensor: torch.Tensor, new: torch.Tensor) -> Change:
+    """Change a tensor, and return what arrives of it."""
+    gaps = take_over(tensor, new)()
+    packed = change_of(tensor, gaps, digest(tensor))
+    return Change.read(packed.numpy(), tensor)
+
+
+def same(model: torch.nn.Module, tensors: Tensors) -> bool:
+    """Whether a model has the bytes that loading these tensors leads to."""
+    other = copy.deepcopy(model)
+    other.load_weights(tensors.items())  # type: ignore[operator]
+    return fingerprints(model) == fingerprints(other)
+
+
+def proven(model: torch.nn.Module, tensors: Tensors, *, seed: int = 99) -> ParameterWriter:
+    """Load a model; return a writer of which all kinds of tensors are proven."""
+    model.load_weights(tensors.items())  # type: ignore[operator]
+    writer = ParameterWriter(model)
+    assert not writer.write(tensors, step(tensors, 0.1, seed=seed)), "the first delta is loaded in full"
+    model.load_weights(tensors.items())  # type: ignore[operator]
+    writer.prove()
+    assert not writer.refusal
+    return writer
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.15, 0.9])
+def test_written_changes_lead_to_the_bytes_of_a_full_load(dtype: torch.dtype, share: float) -> None:
+    model, tensors = Sharded(dtype), random_tensors(dtype)
+    writer = proven(model, tensors)
+    for seed in range(5):
+        assert writer.write(tensors, step(tensors, share, seed=seed))
+        assert same(model, tensors)
+
+
+def test_changes_of_parts_are_counted_from_their_first_element() -> None:
+    model, tensors = Sharded(torch.bfloat16), random_tensors(torch.bfloat16)
+    writer = proven(model, tensors)
+    rows = tensors["layers.0.down.weight"][7:]
+    new = rows.clone()
+    new[:, ::9] += 1.0
+    assert writer.write(tensors, [TensorChange("layers.0.down.weight", 7 * 40, change(rows, new))])
+    assert same(model, tensors)
+
+
+def test_long_changes_are_written_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.rollout.in_place.CHUNK_ELEMENTS", 7)
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    writer = proven(model, tensors)
+    assert writer.write(tensors, step(tensors, 0.1, seed=1))
+    assert same(model, tensors)
+
+
+def test_gaps_longer_than_a_byte_are_added_up() -> None:
+    model = torch.nn.Module()
+    model.register_parameter("weight", torch.nn.Parameter(torch.zeros(5000), False))
+    model.load_weights = lambda weights: [model.weight.data.copy_(each) for _, each in weights]
+    tensors = {"weight": torch.zeros(5000)}
+    writer = proven(model, tensors)
+    new = tensors["weight"].clone()
+    new[[0, 255, 256, 1021, 4999]] = 1.0
+    assert writer.write(tensors, [TensorChange("weight", 0, change(tensors["weight"], new))])
+    assert digest(model.weight.data) == digest(tensors["weight"])
+
+
+def test_a_loader_may_move_a_tensor_to_another_device() -> None:
+    model, tensors = Sharded(torch.bfloat16), random_tensors(torch.bfloat16)
+    model.moving = True
+    places = trace(model, tensors)
+    assert [place.target.shape for place in places["layers.0.moved.weight"]] == [(3, 7)]
+
+
+def test_tracing_changes_no_parameter() -> None:
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    model.load_weights(random_tensors(torch.float32, seed=1).items())
+    before = fingerprints(model)
+    trace(model, tensors)
+    assert fingerprints(model) == before
+
+
+@pytest.mark.parametrize(
+    ("load", "reason"),
+    [
+        (lambda parameter, tensor: parameter.data.copy_(2 * tensor), "computes or converts"),
+        (lambda parameter, tensor: parameter.data.copy_(tensor.half().float()), "computes or converts"),
+        (lambda parameter, tensor: parameter.data.copy_(tensor[:1].expand(4, 6)), "computes or converts"),
+        (lambda parameter, tensor: parameter.data.copy_(torch.stack(list(tensor))), "computes or converts"),
+        (lambda parameter, tensor: parameter.data.add_(tensor), "changes parameters by aten.add_"),
+        (lambda parameter, tensor: parameter.data.copy_(tensor[:3]), "computes or converts|shape"),
+        (lambda parameter, tensor: parameter.data.missing, "AttributeError"),
+    ],
+)
+def test_a_loader_that_does_more_than_copying_is_refused(load: object, reason: str) -> None:
+    model = torch.nn.Module()
+    model.register_parameter("weight", torch.nn.Parameter(torch.ones(4, 6), False))
+    model.load_weights = lambda weights: [load(model.weight, tensor) for _, tensor in weights]  # type: ignore[operator]
+    tensors = {"weight": torch.randn(4, 6)}
+    with pytest.raises(UntraceableLoad, match=reason):
+        trace(model, tensors)
+    writer = ParameterWriter(model)
+    assert not writer.write(tensors, step(tensors, 0.1, seed=0))
+    assert writer.refusal
+    assert torch.equal(model.weight, torch.ones(4, 6))
+
+
+class Kernel:
+    """An object of vLLM that has another form of a weight."""
+
+    __module__ = "vllm.kernels"
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._weight = weight
+
+
+class Derived(Sharded):
+    """Also keeps another form of a weight, as attention layers do."""
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        super().load_weights(weights)
+        self.forms = {"turned": [Kernel(self.down.detach().t().contiguous())]}
+        return set()
+
+
+def test_another_form_of_a_weight_that_a_write_misses_is_noticed() -> None:
+    model, tensors = Derived(torch.float32), random_tensors(torch.float32)
+    model.load_weights(tensors.items())
+    writer = ParameterWriter(model)
+    assert not writer.write(tensors, step(tensors, 0.1, seed=0))
+    model.load_weights(tensors.items())
+    writer.prove()
+    assert writer.refusal == ".forms.turned.0._weight is another one after a full load"
+    assert not writer.write(tensors, step(tensors, 0.1, seed=1))
+
+
+def test_a_packed_copy_is_noticed() -> None:
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    model.load_weights(tensors.items())
+    packed = model.down.detach().clone()
+    model.cpu_linear = lambda states: states @ packed
+    writer = ParameterWriter(model)
+    assert not writer.write(tensors, step(tensors, 0.1, seed=0))
+    assert "packed copy" in writer.refusal
+
+
+def test_a_kind_of_tensor_that_did_not_change_before_is_loaded_in_full_once() -> None:
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    model.load_weights(tensors.items())
+    writer = ParameterWriter(model)
+    for only, written in [
+        ("experts.0", False),
+        ("experts.0", True),
+        ("experts.1", True),
+        ("norm", False),
+        ("norm", True),
+    ]:
+        assert writer.write(tensors, step(tensors, 0.2, seed=len(only), only=only)) == written, only
+        if not written:
+            model.load_weights(tensors.items())
+            writer.prove()
+        assert same(model, tensors)
+
+
+def test_parameters_that_moved_are_traced_and_proven_again() -> None:
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    writer = proven(model, tensors)
+    model.down.data = model.down.data.clone()
+    assert not writer.write(tensors, step(tensors, 0.1, seed=1))
+    assert same(model, tensors)
+
+
+def test_tensors_of_other_shards_are_passed_over() -> None:
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    writer = proven(model, tensors | {"layers.7.other.weight": torch.ones(12)})
+    assert writer.write(tensors, step(tensors, 0.1, seed=1))
+    assert same(model, tensors)
+
+
+def test_fingerprints_tell_apart_every_tensor_of_a_module() -> None:
+    model = Derived(torch.bfloat16)
+    model.load_weights(random_tensors(torch.bfloat16).items())
+    before = fingerprints(model)
+    assert {".forms.turned.0._weight", ".down", ".experts"} <= before.keys()
+    model.forms["turned"][0]._weight[0, 0] += 1.0
+    after = fingerprints(model)
+    assert [name for name in before if before[name] != after[name]] == [".forms.turned.0._weight"]
