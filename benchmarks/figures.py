@@ -308,7 +308,12 @@ FIGURES = (
         name="pause",
         command=("weights",),
         quick=None,
-        measures=(WEIGHTS, f"{CODE}/rollout/vllm_engine.py", f"{CODE}/rollout/weight_receiver.py"),
+        measures=(
+            WEIGHTS,
+            f"{CODE}/rollout/vllm_engine.py",
+            f"{CODE}/rollout/weight_receiver.py",
+            f"{CODE}/rollout/in_place.py",
+        ),
         bounds=(
             Bound(ratio="pause with a version received beside the weights / in the pause", most=0.8),
             Bound(ratio="bytes of a delta / of a full version", most=0.04),

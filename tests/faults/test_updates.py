@@ -6,6 +6,7 @@ All rollouts are real processes. A rollout that is cut off runs on a machine of 
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -130,6 +131,57 @@ def test_the_others_serve_a_version_without_a_rollout_that_dies_or_stops_while_i
     asyncio.run(asyncio.wait_for(disturbed_update(policy, tmp_path, fault, part), 300))
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_any_three_of_sixteen_rollouts_that_fail_at_once_delay_the_others_by_less_than_a_deadline(
+    policy: Policy, tmp_path: Path, seed: int
+) -> None:
+    if not can_make_machines():
+        pytest.skip("needs iproute2, and the right to make network namespaces")
+    asyncio.run(asyncio.wait_for(three_of_sixteen(policy, tmp_path, random.Random(seed)), 500))
+
+
+async def three_of_sixteen(policy: Policy, folder: Path, draw: random.Random) -> None:
+    """Kill, stop and cut off one rollout each, at random moments of one delta."""
+    async with fleet(policy, folder, on_machines=True, size=16) as (learner, rollouts):
+        await started(learner, rollouts)
+        for version in (1, 2):
+            published = await learner.train(version, 0.02)
+            assert published.rollouts == len(rollouts), said(learner.log)
+        disturbed = dict(zip(["kill", "stop", "cut"], draw.sample(rollouts, 3), strict=True))
+        others = [rollout for rollout in rollouts if rollout not in disturbed.values()]
+        publishing = asyncio.create_task(learner.train(3, 0.02))
+        await until(lambda: disturbed["kill"].count("delta 3") > 0, seconds=20)
+        began = time.monotonic()
+        for fault, rollout in disturbed.items():
+            rollout.disturb(fault)
+            await asyncio.sleep(draw.uniform(0, 0.5))
+        published = await publishing
+        seconds = time.monotonic() - began
+        digests = digests_of(policy)
+        report = "\n".join([said(learner.log), str(disturbed)])
+        assert published.rollouts == len(others), report
+        assert [rollout.name for rollout in others if rollout.digests(3) != digests] == [], report
+        assert seconds < DEADLINE, report
+        assert max(rollout.longest_pause() for rollout in others) < PAUSE_SECONDS
+        for fault, rollout in disturbed.items():
+            rollout.mend(fault)
+        await all_serve(learner, policy, rollouts, version=3, until=began + 240)
+
+
+async def all_serve(
+    learner: Learner, policy: Policy, rollouts: Sequence[Rollout], *, version: int, until: float
+) -> None:
+    """Publish until all rollouts serve the last version, some of which may miss a few."""
+    digests = digests_of(policy)
+    while any(rollout.digests(version) != digests for rollout in rollouts):
+        assert time.monotonic() < until, said(learner.log)
+        await asyncio.sleep(1)
+        version += 1
+        await learner.train(version, 0.02)
+        digests = digests_of(policy)
+
+
 async def disturbed_update(policy: Policy, folder: Path, fault: str, part: str) -> None:
     """Disturb a rollout in a part of the third update, and check this update and the next ones."""
     async with fleet(policy, folder, on_machines=fault == "cut") as (learner, rollouts):
@@ -155,22 +207,16 @@ async def disturbed_update(policy: Policy, folder: Path, fault: str, part: str) 
         assert seconds < GO_ON_SECONDS, report
         assert max(rollout.longest_pause() for rollout in others) < PAUSE_SECONDS
         disturbed.mend(fault)
-        version = 3
-        while any(rollout.digests(version) != digests for rollout in (disturbed, *others)):
-            assert time.monotonic() < began + 90, report
-            await asyncio.sleep(1)
-            version += 1
-            await learner.train(version, 0.02)
-            digests = digests_of(policy)
+        await all_serve(learner, policy, (disturbed, *others), version=3, until=began + 90)
 
 
 @asynccontextmanager
 async def fleet(
-    policy: Policy, folder: Path, *, on_machines: bool
+    policy: Policy, folder: Path, *, on_machines: bool, size: int = ROLLOUTS
 ) -> AsyncIterator[tuple[Learner, list[Rollout]]]:
     """Give a learner and rollouts that are not started yet; kill them at the end."""
     with ExitStack() as undo:
-        places = undo.enter_context(machines(ROLLOUTS)) if on_machines else (None,) * ROLLOUTS
+        places = undo.enter_context(machines(size)) if on_machines else (None,) * size
         settings = {"max_lag": 2, "patience_seconds": PATIENCE, "host": HOST if on_machines else "127.0.0.1"}
         async with learner_of(policy, DEADLINE, **settings) as learner:
             rollouts = [
@@ -189,7 +235,8 @@ async def started(learner: Learner, rollouts: Sequence[Rollout]) -> None:
     for rollout in rollouts:
         rollout.start()
     names = {rollout.name for rollout in rollouts}
-    await until(lambda: names <= {member.worker_id for member in learner.fleet.members()}, seconds=60)
+    seconds = 15.0 * max(ROLLOUTS, len(rollouts))
+    await until(lambda: names <= {member.worker_id for member in learner.fleet.members()}, seconds=seconds)
 
 
 async def until(true: Callable[[], bool], *, seconds: float) -> None:

@@ -83,8 +83,10 @@ class Ranks:
 
         def fail(*_: object) -> None:
             if error == "stop":
+                end = time.monotonic() + DEADLINE
                 os.kill(os.getpid(), signal.SIGSTOP)
-                time.sleep(DEADLINE)  # another thread may take the signal, and this one would go on meanwhile
+                while time.monotonic() < end:  # another thread may take the signal, and this one goes on
+                    time.sleep(0.1)
             raise MemoryError("no memory") if error == "memory" else TransferError("rank 0 is unreachable")
 
         setattr(OwnWeights, method, fail)
