@@ -5,11 +5,12 @@ from collections.abc import Iterable
 
 import pytest
 import torch
-from slipstream.rollout.in_place import ParameterWriter, fingerprints
+from slipstream.rollout.in_place import ParameterWriter, _mixed, fingerprints
 from slipstream.rollout.load_trace import UntraceableLoad, trace
 from slipstream.weights.base_copy import TensorChange
 from slipstream.weights.delta import Change, change_of, digest, take_over
 
+I32 = torch.int32
 DTYPES = [torch.bfloat16, torch.float32]
 SHAPES = {
     "embed.weight": (70, 12),
@@ -71,7 +72,10 @@ class Sharded(torch.nn.Module):
 
 def random_tensors(dtype: torch.dtype, *, seed: int = 0) -> Tensors:
     generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(shape, generator=generator).to(dtype) for name, shape in SHAPES.items()}
+    made = {name: torch.randn(shape, generator=generator).to(dtype) for name, shape in SHAPES.items()}
+    bucket = torch.cat([torch.zeros(3, dtype=dtype), *(tensor.view(-1) for tensor in made.values())])
+    parts = bucket[3:].split([tensor.numel() for tensor in made.values()])
+    return {name: part.view(SHAPES[name]) for name, part in zip(made, parts, strict=True)}
 
 
 def step(tensors: Tensors, share: float, *, seed: int, only: str = "") -> list[TensorChange]:
@@ -135,6 +139,16 @@ def test_changes_of_parts_are_counted_from_their_first_element() -> None:
     assert same(model, tensors)
 
 
+def test_changes_of_parts_of_a_tensor_that_lies_in_a_parameter_as_it_is() -> None:
+    model, tensors = Sharded(torch.bfloat16), random_tensors(torch.bfloat16)
+    writer = proven(model, tensors)
+    rows = tensors["layers.0.experts.1.up.weight"][2:]
+    new = rows.clone()
+    new[:, ::5] += 1.0
+    assert writer.write(tensors, [TensorChange("layers.0.experts.1.up.weight", 2 * 12, change(rows, new))])
+    assert same(model, tensors)
+
+
 def test_long_changes_are_written_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.rollout.in_place.CHUNK_ELEMENTS", 7)
     model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
@@ -157,9 +171,13 @@ def test_gaps_longer_than_a_byte_are_added_up() -> None:
 
 def test_a_loader_may_move_a_tensor_to_another_device() -> None:
     model, tensors = Sharded(torch.bfloat16), random_tensors(torch.bfloat16)
+    model.load_weights(tensors.items())
     model.moving = True
-    places = trace(model, tensors)
-    assert [place.target.shape for place in places["layers.0.moved.weight"]] == [(3, 7)]
+    writer = ParameterWriter(model)
+    writer.write(tensors, step(tensors, 0.2, seed=1))
+    assert not writer.refusal
+    model.moving = False
+    assert same(model, tensors)
 
 
 def test_tracing_changes_no_parameter() -> None:
@@ -178,6 +196,18 @@ def test_tracing_changes_no_parameter() -> None:
         (lambda parameter, tensor: parameter.data.copy_(tensor[:1].expand(4, 6)), "computes or converts"),
         (lambda parameter, tensor: parameter.data.copy_(torch.stack(list(tensor))), "computes or converts"),
         (lambda parameter, tensor: parameter.data.add_(tensor), "changes parameters by aten.add_"),
+        (
+            lambda parameter, tensor: torch.mul(tensor, 2, out=parameter.data),
+            "changes parameters by aten.mul",
+        ),
+        (lambda parameter, tensor: torch._foreach_copy_([parameter.data], [tensor]), "changes parameters by"),
+        (lambda parameter, tensor: setattr(parameter, "data", tensor.clone()), "gives weight other memory"),
+        (
+            lambda parameter, tensor: parameter.data.view(torch.int32).copy_(tensor.view(torch.int32)),
+            "converts",
+        ),
+        (lambda parameter, tensor: [parameter.data.copy_(tensor), parameter.data[1].zero_()], "writes twice"),
+        (lambda parameter, tensor: [parameter.data.copy_(tensor) for _ in range(2)], "writes twice"),
         (lambda parameter, tensor: parameter.data.copy_(tensor[:3]), "computes or converts|shape"),
         (lambda parameter, tensor: parameter.data.missing, "AttributeError"),
     ],
@@ -204,6 +234,16 @@ class Kernel:
         self._weight = weight
 
 
+class FromSource(Sharded):
+    """Also makes another form of a tensor while it loads it."""
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        pairs = list(weights)
+        super().load_weights(pairs)
+        self.form = dict(pairs)["layers.0.down.weight"].t().contiguous()
+        return set()
+
+
 class Derived(Sharded):
     """Also keeps another form of a weight, as attention layers do."""
 
@@ -220,8 +260,69 @@ def test_another_form_of_a_weight_that_a_write_misses_is_noticed() -> None:
     assert not writer.write(tensors, step(tensors, 0.1, seed=0))
     model.load_weights(tensors.items())
     writer.prove()
-    assert writer.refusal == ".forms.turned.0._weight is another one after a full load"
+    assert writer.refusal == ".forms.turned.0._weight differs after a full load"
     assert not writer.write(tensors, step(tensors, 0.1, seed=1))
+
+
+def test_another_form_that_the_loader_makes_is_noticed() -> None:
+    model, tensors = FromSource(torch.float32), random_tensors(torch.float32)
+    model.load_weights(tensors.items())
+    writer = ParameterWriter(model)
+    assert not writer.write(tensors, step(tensors, 0.1, seed=0))
+    assert writer.refusal == "a loader makes .form from a tensor"
+
+
+def test_a_kind_of_which_nothing_was_written_here_is_not_proven() -> None:
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    model.load_weights(tensors.items())
+    writer = ParameterWriter(model)
+    embed = tensors["embed.weight"]
+    new = embed.clone()
+    new[0] += 1.0  # a row of the other shard
+    assert writer.write(tensors, [TensorChange("embed.weight", 0, change(embed, new))])
+    new = embed.clone()
+    new[50] += 1.0
+    assert not writer.write(tensors, [TensorChange("embed.weight", 0, change(embed, new))])
+
+
+def test_names_that_differ_in_a_digit_are_of_different_kinds() -> None:
+    model = torch.nn.Module()
+    for name in ("w1", "w2"):
+        model.register_parameter(name, torch.nn.Parameter(torch.zeros(4, 6), False))
+    model.load_weights = lambda weights: [getattr(model, n.split(".")[2]).data.copy_(t) for n, t in weights]
+    tensors = {f"layers.0.{name}.weight": torch.zeros(4, 6) for name in ("w1", "w2")}
+    writer = ParameterWriter(model)
+    for only, written in [("w1", False), ("w1", True), ("w2", False)]:
+        assert writer.write(tensors, step(tensors, 0.19, seed=1, only=only)) == written
+        writer.prove()
+
+
+def test_a_tensor_without_elements_takes_no_place_of_another_one() -> None:
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    down = tensors["layers.0.down.weight"]
+    tensors["z.empty.weight"] = torch.as_strided(down, (0, 4), (4, 1), int(down.storage_offset()))
+    assert "layers.0.down.weight" in trace(model, tensors)
+
+
+def test_an_error_in_the_comparison_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> dict[str, int]:
+        raise torch.OutOfMemoryError("no memory")
+
+    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
+    model.load_weights(tensors.items())
+    writer = ParameterWriter(model)
+    monkeypatch.setattr("slipstream.rollout.in_place.fingerprints", fail)
+    assert not writer.write(tensors, step(tensors, 0.1, seed=0))
+    assert writer.refusal == "OutOfMemoryError: no memory"
+
+
+def test_the_checksum_on_a_device_sees_two_changed_signs() -> None:
+    words = torch.arange(64, dtype=torch.int64)
+    changed = words.clone()
+    changed[[3, 9]] ^= -(2**63)
+    odd = 2 * words + 1  # the factors of the sum in `checksum`
+    assert (words * odd).sum() == (changed * odd).sum()
+    assert (_mixed(words) * odd).sum() != (_mixed(changed) * odd).sum()
 
 
 def test_a_packed_copy_is_noticed() -> None:

@@ -13,6 +13,7 @@ full, and so is one whose loader converts or computes.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,11 +22,10 @@ from slipstream.rollout.load_trace import Place, UntraceableLoad, trace
 from slipstream.weights.base_copy import TensorChange
 from slipstream.weights.compiled import LONG
 from slipstream.weights.delta import INTEGERS, Change, Kind, digest
-from slipstream.weights.threads import in_pool, results
-from slipstream.weights.transfer import WORD_BYTES, checksum
+from slipstream.weights.transfer import MULTIPLIER, WORD_BYTES, checksum
 
 UNRELATED = {"kv_cache", "_parameters", "_buffers", "_modules"}
-"""Attributes of layers that are no form of their weights, or are looked at by other ways."""
+"""Attributes of layers that are no form of their weights, or are covered elsewhere."""
 CHUNK_ELEMENTS = 1 << 22
 """Changes that are written at once. Their positions take 8 bytes each, several times."""
 
@@ -33,7 +33,7 @@ CHUNK_ELEMENTS = 1 << 22
 class ParameterWriter:
     """Writes deltas into one model. `refusal`: why they have to be loaded in full; "" as long as they do not.
 
-    After an error of `write`, the weights of the model are of no version until one is loaded in full.
+    An error while writing or comparing is a refusal as well: the full load that follows mends what it left.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -45,9 +45,8 @@ class ParameterWriter:
         """Kinds of tensors."""
         self._in_doubt: tuple[set[str], dict[str, int]] | None = None
 
-    @torch.inference_mode()
     def write(self, tensors: Mapping[str, torch.Tensor], changes: Sequence[TensorChange]) -> bool:
-        """Write the changes; return whether this is all, and the version does not have to be loaded in full.
+        """Write the changes; return True if no full load is needed.
 
         tensors: the new version, by its names in a checkpoint, contiguous in host memory. changes: what is
         new in it.
@@ -56,55 +55,73 @@ class ParameterWriter:
         if self.refusal:
             return False
         try:
-            places = self._traced(tensors)
+            return self._write(tensors, changes)
         except UntraceableLoad as error:
             self.refusal = str(error)
-            return False
-        running = []
+        except Exception as error:  # of a device without memory, or of a tensor that has no plain one
+            self.refusal = f"{type(error).__name__}: {error}"
+        return False
+
+    @torch.no_grad()
+    def _write(self, tensors: Mapping[str, torch.Tensor], changes: Sequence[TensorChange]) -> bool:
+        places = self._traced(tensors)
+        written: set[str] = set()
         for new in changes:
-            tensor = tensors[new.tensor]
-            for place in places.get(new.tensor, ()) if new.change.changes else ():
-                if place.has_all_of(tensor) and new.change.kind == Kind.SPARSE:
-                    elements = place.target.view(-1)[new.first :]
-                    running += in_pool(new.change.apply, [elements])
-                else:
-                    _write(place, tensor, new)
-        results(running)
-        changed = {_kind(new.tensor) for new in changes if new.change.changes}
-        if changed <= self._proven:
+            if not new.change.changes:
+                continue
+            for place in places.get(new.tensor, ()):
+                if _write_to(place, tensors[new.tensor], new):
+                    written.add(_kind(new.tensor, place))
+        if written <= self._proven:
             return True
-        self._in_doubt = changed, fingerprints(self._model)
+        self._in_doubt = written, fingerprints(self._model)
         return False
 
     def prove(self) -> None:
         """Compare what `write` did with the same version, which was loaded in full after it."""
         if self._in_doubt is None:
             return
-        (changed, written), self._in_doubt = self._in_doubt, None
-        loaded = fingerprints(self._model)
-        different = sorted(name for name in written.keys() | loaded if written.get(name) != loaded.get(name))
+        (kinds, written), self._in_doubt = self._in_doubt, None
+        try:
+            loaded = fingerprints(self._model)
+        except Exception as error:  # of a device without memory; the model is loaded
+            self.refusal = f"{type(error).__name__}: {error}"
+            return
+        different = _different(written, loaded)
         if different:
-            self.refusal = f"{different[0]} is another one after a full load"
+            self.refusal = f"{different} differs after a full load"
         else:
-            self._proven |= changed
+            self._proven |= kinds
 
     def _traced(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, Sequence[Place]]:
         """Return where each tensor goes. The parameters may have moved since. Errors: UntraceableLoad."""
-        addresses = {name: tensor.data_ptr() for name, tensor in self._model.named_parameters()}
+        owned = (*self._model.named_parameters(), *self._model.named_buffers())
+        addresses = {name: tensor.data_ptr() for name, tensor in owned}
         if self._places is None or addresses != self._addresses:
             self._proven.clear()
+            before = fingerprints(self._model)
             self._places, self._addresses = trace(self._model, tensors), addresses
+            if changed := _different(before, fingerprints(self._model)):
+                raise UntraceableLoad(f"a loader makes {changed} from a tensor")
         return self._places
 
 
-def _write(place: Place, tensor: torch.Tensor, new: TensorChange) -> None:
-    """Write what is new in a tensor to one place."""
+def _write_to(place: Place, tensor: torch.Tensor, new: TensorChange) -> bool:
+    """Write what is new in a tensor to one place; return whether an element was."""
     if new.change.kind == Kind.FULL:
         place.copy(tensor)
-        return
+        return True
+    if place.has_all_of(tensor):
+        new.change.apply(place.target.view(-1)[new.first :])
+        return True
     integers = INTEGERS[tensor.element_size()]
-    for positions, values in _changed(new.change, integers, place.target.device):
-        place.write(positions + new.first, values)
+    parts = _changed(new.change, integers, place.target.device)
+    return sum(place.write(positions + new.first, values) for positions, values in parts) > 0
+
+
+def _different(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """Return the first name of which the fingerprint differs; "" for none."""
+    return min((name for name in before.keys() | after if before.get(name) != after.get(name)), default="")
 
 
 def fingerprints(model: torch.nn.Module) -> dict[str, int]:
@@ -138,22 +155,43 @@ def _tensors(owner: str, attributes: Mapping[str, Any], seen: set[int]) -> Itera
 
 
 def _parts(value: Any) -> Mapping[str, Any]:
-    """Return what a container or an object of vLLM consists of; modules are looked into elsewhere."""
-    if isinstance(value, list | tuple):
+    """Return what a container, a function or an object of vLLM consists of; modules are a model's own."""
+    if isinstance(value, list | tuple | set):
         return {str(number): each for number, each in enumerate(value)}
     if isinstance(value, dict):
         return {str(key): each for key, each in value.items()}
-    if isinstance(value, torch.nn.Module) or not type(value).__module__.startswith("vllm."):
+    if isinstance(value, partial):
+        return {"call": value.func, "arguments": value.args, "keywords": value.keywords}
+    if cells := getattr(value, "__closure__", None):
+        return {str(number): _content(cell) for number, cell in enumerate(cells)}
+    if isinstance(value, torch.nn.Module) or not type(value).__module__.startswith(("vllm.", "flashinfer.")):
         return {}
-    return getattr(value, "__dict__", {})
+    slots = {name: getattr(value, name, None) for name in getattr(type(value), "__slots__", ())}
+    return slots | getattr(value, "__dict__", {})
+
+
+def _content(cell: Any) -> Any:
+    """Return what a variable of a closure has; None for one that has no value yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _fingerprint(tensor: torch.Tensor) -> int:
-    if tensor.device.type == "cpu":
-        return digest(tensor.contiguous().view(-1).view(torch.uint8))
     flat = tensor.contiguous().view(-1).view(torch.uint8)
-    padded = torch.nn.functional.pad(flat, (0, -flat.numel() % WORD_BYTES))
-    return checksum(padded.view(torch.int64))
+    if tensor.device.type == "cpu":
+        return digest(flat)
+    if flat.storage_offset() % WORD_BYTES:
+        flat = flat.clone()
+    end = flat.numel() - flat.numel() % WORD_BYTES
+    sums = [checksum(_mixed(words)) for words in flat[:end].view(torch.int64).split(CHUNK_ELEMENTS)]
+    return hash((*sums, *flat[end:].tolist()))
+
+
+def _mixed(words: torch.Tensor) -> torch.Tensor:
+    """Return the words with their bits mixed, one to one: two changed signs could leave a plain sum equal."""
+    return (words ^ ((words >> 29) & ((1 << 35) - 1))) * MULTIPLIER
 
 
 def _changed(
@@ -177,6 +215,8 @@ def _changed(
         done += len(sums)
 
 
-def _kind(name: str) -> str:
-    """Return the name of a tensor without the numbers of layers and experts."""
-    return re.sub(r"\d+", "#", name)
+def _kind(name: str, place: Place) -> str:
+    """Return the name of a tensor without the numbers of layers and experts, and the form of its place."""
+    target = place.target
+    general = re.sub(r"(?<=\.)\d+(?=\.)", "#", name)
+    return f"{general} {tuple(target.shape)} {target.stride()}"

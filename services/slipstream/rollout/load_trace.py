@@ -39,9 +39,10 @@ class Place:
         start = tensor.storage_offset() + self.first
         self.target.copy_(torch.as_strided(tensor, self.target.shape, self.strides, start))
 
-    def write(self, positions: torch.Tensor, values: torch.Tensor) -> None:
+    def write(self, positions: torch.Tensor, values: torch.Tensor) -> int:
         """Write the values, [N] integers, at those positions of the checkpoint's tensor that are in the view.
 
+        Return how many there are.
         positions: [N] int64. The strides of a view of a contiguous tensor, from the largest to the smallest,
         take a position apart into the indices of the view.
         """
@@ -59,7 +60,9 @@ class Place:
         inside &= rest == 0
         flat = torch.empty(0, dtype=values.dtype, device=self.target.device)
         flat.set_(self.target.untyped_storage())
-        flat[offsets[inside]] = values[inside]
+        chosen = offsets[inside]
+        flat[chosen] = values[inside]
+        return len(chosen)
 
 
 def trace(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Place]]:
@@ -67,13 +70,20 @@ def trace(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[s
     if packed := _packed_copy(model):
         raise UntraceableLoad(packed)
     recorder = Recorder(model, tensors)
+    memory = {name: parameter.data for name, parameter in model.named_parameters()}
     try:
-        with recorder:
+        with torch.no_grad(), recorder:
             model.load_weights(tensors.items())  # type: ignore[operator]
     except UntraceableLoad:
         raise
     except Exception as error:  # of the model's own code, which expects parameters as they were at the start
         raise UntraceableLoad(f"{type(error).__name__}: {error}") from error
+    finally:
+        moved = [name for name, own in model.named_parameters() if own.data_ptr() != memory[name].data_ptr()]
+        for name in moved:
+            model.get_parameter(name).data = memory[name]
+    if moved:
+        raise UntraceableLoad(f"a loader gives {moved[0]} other memory")
     return recorder.places
 
 
@@ -85,12 +95,16 @@ class Recorder(TorchDispatchMode):
         self.places: dict[str, list[Place]] = {}
         owned = (*model.parameters(), *model.buffers())
         self._owned = {_storage(tensor) for tensor in owned}
+        self._taken: dict[int, list[tuple[int, int]]] = {}
+        """By storage: the first and the last element of each view that was written."""
         self._kept: list[torch.Tensor] = []
         self._sources: dict[int, list[tuple[int, int, str]]] = {}
         """By storage: the first byte of each tensor there, its first byte in the checkpoint's tensor, and the
         name of that."""
+        self._dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
-            self._add(tensor, name, 0)
+            if tensor.numel():
+                self._add(tensor, name, 0)
         for sources in self._sources.values():
             sources.sort()
 
@@ -104,10 +118,11 @@ class Recorder(TorchDispatchMode):
             return args[0]
         if func is torch.ops.aten._to_copy.default and (moved := self._moved(args[0], options)) is not None:
             return moved
-        if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
-            if func in CONSTANT_WRITES and _storage(args[0]) in self._owned:
-                return args[0]
-            if _storage(args[0]) in self._owned:
+        for written in _written(func, args, options):
+            if _storage(written) in self._owned:
+                if func in CONSTANT_WRITES:
+                    self._reserve(written)
+                    return written
                 raise UntraceableLoad(f"a loader changes parameters by {func}")
         return func(*args, **options)
 
@@ -118,8 +133,18 @@ class Recorder(TorchDispatchMode):
         alike = source.dtype == target.dtype and source.shape == target.shape
         if place is None or not alike or not _one_to_one(source):
             raise UntraceableLoad(f"a loader computes or converts a tensor of shape {tuple(target.shape)}")
+        self._reserve(target)
         name, first = place
         self.places.setdefault(name, []).append(Place(first, source.stride(), target.detach()))
+
+    def _reserve(self, target: torch.Tensor) -> None:
+        """Refuse a view of a parameter of which elements are written twice, or lie between other ones'."""
+        last = sum((size - 1) * stride for size, stride in zip(target.shape, target.stride(), strict=True))
+        start = int(target.storage_offset())
+        taken = self._taken.setdefault(_storage(target), [])
+        if target.numel() and any(start <= end and first <= start + last for first, end in taken):
+            raise UntraceableLoad(f"a loader writes twice to a parameter of shape {tuple(target.shape)}")
+        taken.append((start, start + last))
 
     def _moved(self, source: torch.Tensor, options: Mapping[str, Any]) -> torch.Tensor | None:
         """Return a stand-in, without memory, for a tensor that a loader moves to another device."""
@@ -144,7 +169,24 @@ class Recorder(TorchDispatchMode):
         if number < 0:
             return None
         start, first, name = sources[number]
+        if view.dtype != self._dtypes[name]:
+            return None
         return name, (first + byte - start) // view.itemsize
+
+
+def _written(func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that an operation of torch writes."""
+    if not func._schema.is_mutable:
+        return []
+    by_name = {parameter.name: options.get(parameter.name) for parameter in func._schema.arguments}
+    by_name |= {parameter.name: value for parameter, value in zip(func._schema.arguments, args, strict=False)}
+    written = [
+        by_name[parameter.name]
+        for parameter in func._schema.arguments
+        if parameter.alias_info is not None and parameter.alias_info.is_write
+    ]
+    several = [each if isinstance(each, list | tuple) else [each] for each in written]
+    return [tensor for each in several for tensor in each if isinstance(tensor, torch.Tensor)]
 
 
 def _packed_copy(model: torch.nn.Module) -> str:

@@ -21,6 +21,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
+from vllm.logger import init_logger
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.utils.nccl import unpinned_nccl_env
@@ -36,6 +37,7 @@ from slipstream.weights.manifest import manifest_from_proto
 from slipstream.weights.threads import in_thread
 from slipstream.weights.transfer import receive
 
+logger = init_logger(__name__)
 # It warns at every update of layers that no checkpoint contains (rotary embedding, tied head). Parameters
 # that were not loaded are an error of receive_weights, and finish_weight_update processes tied layers again.
 logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
@@ -93,7 +95,9 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         self._writer = ParameterWriter(self.model)
         self._loaded: object | None = None
         """The mark of the base copy of which the model has the weights; None for other weights."""
-        self._reloading, self._to_prove = False, False
+        self._loading: object | None = None
+        """The mark that the model has once the update is finished."""
+        self._reloading, self._to_prove, self._told = False, False, False
         self.written = False
         """Whether the last version was written in place."""
         self._timeout_seconds = 0.0
@@ -205,7 +209,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         Errors: TransferError.
         """
         self.base.forget()
-        self._loaded, self.written = None, False
+        self._loaded, self._loading, self.written = None, None, False
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
         group, version = self._formed_group(), update_info.version
         buckets = receive(
@@ -219,15 +223,24 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         Errors: TransferError.
         """
         tensors = self._taken(info.version)
-        loaded, self._loaded = self._loaded, None
+        loaded, self._loaded, self._loading, self.written = self._loaded, None, None, False
         difference = self.base.take_difference()
         changes = difference.changes if difference and difference.since is loaded else None
-        self.written = changes is not None and self._writer.write(self.base.tensors, changes)
+        if changes is not None:
+            self.written = self._writer.write(self.base.tensors, changes)
+            self._tell_refusal()
         if not self.written:
             self._load(info, tensors)
             self._to_prove = changes is not None
         if info.adapter_dir is None:
-            self._loaded = self.base.mark
+            self._loading = self.base.mark
+
+    def _tell_refusal(self) -> None:
+        """Log once why deltas are loaded in full; for the packed copies of CPU kernels that is expected."""
+        if self._writer.refusal and not self._told:
+            self._told = True
+            level = logging.INFO if self.device.type == "cpu" else logging.WARNING
+            logger.log(level, "Every delta is loaded in full: %s", self._writer.refusal)
 
     def _taken(self, version: int) -> Buckets:
         """Return the tensors of the version that was staged. Errors: TransferError."""
@@ -263,15 +276,18 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
 
     def finish_weight_update(self) -> None:
         """Convert the loaded tensors into the layout of the kernels, if tensors were loaded."""
-        if not self._reloading:
-            return
-        self._reloading = False
-        finalize_layerwise_reload(self.model, self.model_config)
-        if self.device.type == "cpu":
-            self._repack_tied_layers()
-            self._pack_experts()
-        if self._to_prove:
-            self._writer.prove()
+        loading, self._loading = self._loading, None
+        if self._reloading:
+            finalize_layerwise_reload(self.model, self.model_config)
+            if self.device.type == "cpu":
+                self._repack_tied_layers()
+                self._pack_experts()
+            self._reloading = False
+            if self._to_prove:
+                self._to_prove = False
+                self._writer.prove()
+                self._tell_refusal()
+        self._loaded = loading
 
     def shutdown(self) -> None:
         """Leave the group, and have a group that is still being formed closed once it is formed."""
