@@ -126,14 +126,14 @@ def _different(before: Mapping[str, int], after: Mapping[str, int]) -> str:
 
 def fingerprints(model: torch.nn.Module) -> dict[str, int]:
     """Return a checksum of each tensor that the modules of a model have, also in objects of vLLM, by name."""
-    found = {}
+    checksums = {}
     seen: set[int] = set()
     for module_name, module in model.named_modules():
         attributes = {**vars(module), **module._parameters, **module._buffers}
         for name, tensor in _tensors(module_name, attributes, seen):
             if tensor.numel() and not tensor.is_meta:
-                found[name] = _fingerprint(tensor.detach())
-    return found
+                checksums[name] = _fingerprint(tensor.detach())
+    return checksums
 
 
 def _tensors(owner: str, attributes: Mapping[str, Any], seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
