@@ -3,7 +3,8 @@
     python -m benchmarks.weights [--layers L [L ...]] [--width W] [--rounds R] [--share S]
 
 One engine for each size, in bfloat16, and a second one whose layers compute with their parameters, as on a
-GPU, and not with packed copies: it writes a delta into them in place. Each way takes R updates in a row,
+GPU, and not with packed copies: it writes a delta into them in place. So does the first one on a processor
+for which vLLM has no packed kernels of bfloat16 (without AVX-512). Each way takes R updates in a row,
 after two that are not counted: the first delta is loaded in full as well, to prove that writing is enough.
 Before each update a step changes the share S of the elements. The learner's end is a thread of this
 process; the bytes travel over gloo on the loopback. `copy` is the learner's copy of the weights, with the

@@ -85,6 +85,9 @@ class Rollout:
         events = self.folder / f"{self.name}.events"
         return events.read_text().splitlines() if events.exists() else []
 
+    def log(self) -> str:
+        return (self.folder / f"{self.name}.log").read_text()
+
     def count(self, event: str) -> int:
         """Return the number of events that begin with this."""
         return sum(line.partition(" ")[2].startswith(event) for line in self.events())
@@ -174,8 +177,9 @@ async def all_serve(
 ) -> None:
     """Publish until all rollouts serve the last version, some of which may miss a few."""
     digests = digests_of(policy)
-    while any(rollout.digests(version) != digests for rollout in rollouts):
-        assert time.monotonic() < until, said(learner.log)
+    while late := [rollout for rollout in rollouts if rollout.digests(version) != digests]:
+        reports = [f"{rollout.name}: {rollout.events()[-3:]}\n{rollout.log()[-2000:]}" for rollout in late]
+        assert time.monotonic() < until, "\n".join([said(learner.log), f"version {version}", *reports])
         await asyncio.sleep(1)
         version += 1
         await learner.train(version, 0.02)

@@ -3,12 +3,12 @@
     trace    where the elements of each tensor lie in the parameters (load_trace.py)
     write    changed elements, to their places; on a GPU only they cross the bus
     prove    the first delta that changes a kind of tensor (one name, in any layer) is written, and then the
-             version is loaded in full: if both lead to the same bytes in all tensors of the model, later
-             changes of this kind are only written
+             version is loaded in full: if both lead to the same checksums of all tensors of the model,
+             later changes of this kind are only written
 
 The proof is needed because layers may keep other forms of their weights, such as a matrix that is computed
-from another one. A model whose layers compute with packed copies (vLLM's CPU kernels) is always loaded in
-full, and so is one whose loader converts or computes.
+from another one. A model whose layers compute with packed copies (some CPU kernels of vLLM) is always loaded
+in full, and so is one whose loader converts or computes.
 """
 
 import re
