@@ -169,7 +169,8 @@ async def three_of_sixteen(policy: Policy, folder: Path, draw: random.Random) ->
         assert max(rollout.longest_pause() for rollout in others) < PAUSE_SECONDS
         for fault, rollout in disturbed.items():
             rollout.mend(fault)
-        await all_serve(learner, policy, rollouts, version=3, until=began + 240)
+        back = [rollout for rollout in rollouts if rollout is not disturbed["cut"]]
+        await all_serve(learner, policy, back, version=3, until=began + 120)
 
 
 async def all_serve(
