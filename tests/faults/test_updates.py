@@ -71,7 +71,8 @@ class Rollout:
     def mend(self, fault: str) -> None:
         if fault == "kill":
             self.start()
-        elif self.machine is not None:
+        elif fault == "cut":
+            assert self.machine is not None
             self.machine.mend()
         else:
             self.processes[-1].send_signal(signal.SIGCONT)
@@ -169,8 +170,7 @@ async def three_of_sixteen(policy: Policy, folder: Path, draw: random.Random) ->
         assert max(rollout.longest_pause() for rollout in others) < PAUSE_SECONDS
         for fault, rollout in disturbed.items():
             rollout.mend(fault)
-        back = [rollout for rollout in rollouts if rollout is not disturbed["cut"]]
-        await all_serve(learner, policy, back, version=3, until=began + 120)
+        await all_serve(learner, policy, rollouts, version=3, until=began + 90)
 
 
 async def all_serve(
