@@ -20,9 +20,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 LONG = 255
 """A gap of this many elements or more begins with one byte of this value for each 255 elements."""
-WORD_BYTES = 8
-BLOCK_WORDS = 1024
-"""Words whose comparison is in the cache of a core before their changed elements are packed."""
+BLOCK = 8192
+"""Elements whose comparison is in the cache of a core before their changed elements are packed."""
+GROUP = 8
+"""Elements whose comparison, a byte each, is one word."""
 
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
@@ -47,55 +48,49 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 
 @compiled
 def copy_changes(
-    old: NDArray[np.generic],
-    new: NDArray[np.generic],
-    old_words: NDArray[np.uint64],
-    new_words: NDArray[np.uint64],
-    gaps: NDArray[np.uint8],
+    old: NDArray[np.generic], new: NDArray[np.generic], gaps: NDArray[np.uint8]
 ) -> tuple[int, int, int]:
     """Copy the elements that differ from `new` to `old`, [N] each, and pack their positions into `gaps`.
 
-    old_words, new_words: the same memory as words, without the elements after the last whole word. gaps: room
-    for N + N / 255 bytes. Return the number of changed elements, the bytes in `gaps`, and the number of
-    unchanged elements after the last changed one.
+    gaps: room for N + N / 255 bytes. Return the number of changed elements, the bytes in `gaps`, and the
+    number of unchanged elements after the last changed one.
 
-    A branch for each word or element would often be predicted wrongly. So each position is written, and the
-    count grows by one only if it differs.
+    The comparison is a loop that the compiler turns into vector instructions. A branch for each group or
+    element would often be predicted wrongly, so each number is written, and the count grows by one only if
+    it differs. The counters are unsigned, because numba computes more for an index that may be negative.
     """
-    in_word = WORD_BYTES // old.itemsize
-    words = np.empty(BLOCK_WORDS, np.int64)
-    positions = np.empty((BLOCK_WORDS + 1) * in_word, np.int64)
+    differs = np.zeros(BLOCK, np.uint8)
+    group_differs = differs.view(np.uint64)
+    groups = np.empty(BLOCK // GROUP, np.uint32)
+    positions = np.empty(BLOCK, np.uint32)
     count, used, after = 0, 0, 0
-    for start in range(0, old_words.size + 1, BLOCK_WORDS):
-        end = min(start + BLOCK_WORDS, old_words.size)
-        differing = 0
-        for word in range(start, end):
-            words[differing] = word
-            differing += old_words[word] != new_words[word]
-        changed = 0
+    for start in range(0, old.size, BLOCK):
+        old_block, new_block = old[start : start + BLOCK], new[start : start + BLOCK]
+        for each in range(old_block.size):
+            differs[each] = old_block[each] != new_block[each]
+        differs[old_block.size :] = 0
+        differing = np.uint32(0)
+        for group in range(np.uint32(BLOCK // GROUP)):
+            groups[differing] = group
+            differing += np.uint32(group_differs[group] != 0)
+        changed = np.uint32(0)
         for each in range(differing):
-            first = in_word * words[each]
-            for position in range(first, first + in_word):
+            first = np.uint32(GROUP) * groups[each]
+            for position in range(first, first + np.uint32(GROUP)):
                 positions[changed] = position
-                changed += old[position] != new[position]
-        if end == old_words.size:
-            for position in range(in_word * end, old.size):
-                positions[changed] = position
-                changed += old[position] != new[position]
+                changed += np.uint32(differs[position])
         for each in range(changed):
             position = positions[each]
-            gap = position - after
+            old_block[position] = new_block[position]
+            gap = start + position - after
+            after += gap + 1
             while gap >= LONG:
                 gaps[used] = LONG
                 used += 1
                 gap -= LONG
             gaps[used] = gap
             used += 1
-            old[position] = new[position]
-            after = position + 1
         count += changed
-        if end == old_words.size:
-            break
     return count, used, old.size - after
 
 

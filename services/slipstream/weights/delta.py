@@ -22,7 +22,7 @@ import torch
 import xxhash
 from numpy.typing import NDArray
 
-from slipstream.weights.compiled import LONG, WORD_BYTES, copy_changes, read_elements, write_elements
+from slipstream.weights.compiled import LONG, copy_changes, read_elements, write_elements
 from slipstream.weights.threads import in_pool, results
 
 HEADER_WORDS = 4
@@ -118,14 +118,8 @@ class Chunk:
 def _take_over_chunk(old_N: NDArray[np.generic], new_N: NDArray[np.generic], start: int) -> Chunk:
     old, new = old_N[start : start + CHUNK_ELEMENTS], new_N[start : start + CHUNK_ELEMENTS]
     packed = np.empty(old.size + old.size // LONG + 1, np.uint8)
-    count, used, after = copy_changes(old, new, _words(old), _words(new), packed)
+    count, used, after = copy_changes(old, new, packed)
     return Chunk(Gaps(packed[:used].copy(), count), after)
-
-
-def _words(elements: NDArray[np.generic]) -> NDArray[np.uint64]:
-    """Return the same memory as words, without the elements after the last whole word."""
-    end = elements.size - elements.size % (WORD_BYTES // elements.itemsize)
-    return elements[:end].view(np.uint64)
 
 
 def _join(chunks: Iterable[Chunk]) -> Gaps:
