@@ -306,7 +306,7 @@ FIGURES = (
     ),
     Figure(
         name="pause",
-        command=("weights",),
+        command=("weights", "--gbit", "10", "1"),
         quick=None,
         measures=(
             WEIGHTS,
@@ -318,6 +318,7 @@ FIGURES = (
             Bound(ratio="pause with a version received beside the weights / in the pause", most=0.8),
             Bound(ratio="bytes of a delta / of a full version", most=0.04),
             Bound(ratio="step to served of a full version / of a delta", least=1.0),
+            Bound(ratio="step to served of a full version / of a delta, at 1 Gb/s", least=5.0),
             Bound(ratio="copy with the comparison / copy alone", most=4),
         ),
     ),

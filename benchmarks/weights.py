@@ -1,16 +1,14 @@
 """The update of a vLLM engine: in full in a pause, in full beside the weights, and as a delta.
 
-    python -m benchmarks.weights [--layers L [L ...]] [--width W] [--rounds R] [--share S]
+    python -m benchmarks.weights [--layers L [L ...]] [--width W] [--rounds R] [--share S] [--gbit G [G ...]]
 
-One engine for each size, in bfloat16, and a second one whose layers compute with their parameters, as on a
-GPU, and not with packed copies: it writes a delta into them in place. So does the first one on a processor
-for which vLLM has no packed kernels of bfloat16 (without AVX-512). Each way takes R updates in a row,
-after two that are not counted: the first delta is loaded in full as well, to prove that writing is enough.
-Before each update a step changes the share S of the elements. The learner's end is a thread of this
-process; the bytes travel over gloo on the loopback. `copy` is the learner's copy of the weights, with the
-comparison for a delta; `step to served` the time from the begin of the copy until the engine samples the
-new version; `pause` the time in which it samples nothing. The ideal pause is the load of the model from
-host memory.
+One engine for each size, in bfloat16. Each way takes R updates in a row, after two that are not counted: the
+first delta is loaded in full as well, to prove that writing is enough. Before each update a step changes the
+share S of the elements. The learner's end is a thread of this process; the bytes travel over gloo on the
+loopback, and with the largest model also over a loopback that carries G gigabits per second, which needs
+root. `copy` is the learner's copy of the weights, with the comparison for a delta; `step to served` the time
+from the begin of the copy until the engine samples the new version; `pause` the time in which it samples
+nothing. The ideal pause is the load of the model from host memory.
 """
 
 import argparse
@@ -22,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -30,7 +27,6 @@ from slipstream.config import RunConfig, TinyModel, parse_config
 from slipstream.learner.policy.lora import load_trained
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.records import NO_VERSION
-from slipstream.rollout import vllm_arguments
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
 from slipstream.telemetry.logs import Log
 from slipstream.weights.changes import ChangeLog
@@ -39,6 +35,7 @@ from slipstream.weights.group import Rendezvous, RendezvousStore, WeightGroup, f
 from slipstream.weights.manifest import Manifest, plan
 from slipstream.weights.transfer import Buffers, place, send
 
+from benchmarks import network
 from benchmarks.ratio import print_ratio
 
 CPU = torch.device("cpu")
@@ -46,8 +43,7 @@ TIMEOUT_SECONDS = 60.0
 BUCKET_BYTES = 64 << 20
 MIB = 1 << 20
 PAUSED, BESIDE = "in full, in the pause", "in full, beside the weights"
-DELTA, IN_PLACE = "as a delta", "as a delta, in place"
-UNPACKED_ENGINE = "benchmarks.unpacked.WorkerExtension"
+DELTA = "as a delta"
 UNCOUNTED = 2
 
 
@@ -59,6 +55,12 @@ class Measured:
     served: list[float] = field(default_factory=list)
     pause: list[float] = field(default_factory=list)
     sent: int = 0
+    in_place: bool = False
+    """Whether the last update was written in place."""
+
+
+Way = tuple[float | None, str]
+"""Gigabits per second of the network, None for the loopback as it is, and how a version is sent."""
 
 
 def main() -> None:
@@ -68,40 +70,48 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--share", type=float, default=0.02)
+    parser.add_argument("--gbit", type=float, nargs="*", default=[])
     arguments = parser.parse_args()
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # it logs to stdout, between the rows
-    print("| size | engine | sent | MiB sent | copy | step to served | pause |")
+    if arguments.gbit:
+        network.enter()
+    print("| size | network | sent | MiB sent | copy | step to served | pause |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for layers in arguments.layers:
+        ways: list[Way] = [(None, PAUSED), (None, BESIDE), (None, DELTA)]
+        if layers == arguments.layers[-1]:
+            ways += [(gbit, sent) for gbit in arguments.gbit for sent in (BESIDE, DELTA)]
         with tempfile.TemporaryDirectory() as scratch:
             config = _configuration(Path(scratch), layers, arguments.width)
-            packed = _measured(config, "packed", [PAUSED, BESIDE, DELTA], arguments)
-            unpacked = _measured(config, "unpacked", [BESIDE, IN_PLACE], arguments)
+            measured = _measured(config, ways, arguments)
     print()
-    paused, beside, delta = packed.values()
-    unpacked_beside, in_place = unpacked.values()
-    ratio = median(beside.pause) / median(paused.pause)
+    paused, full, delta = (measured[None, sent] for sent in (PAUSED, BESIDE, DELTA))
+    ratio = median(full.pause) / median(paused.pause)
     print_ratio("pause with a version received beside the weights / in the pause", ratio)
-    print_ratio("bytes of a delta / of a full version", delta.sent / beside.sent)
-    print_ratio("step to served of a full version / of a delta", median(beside.served) / median(delta.served))
-    ratio = median(unpacked_beside.served) / median(in_place.served)
-    print_ratio("step to served of a full version / of a delta in place", ratio)
-    ratio = median(unpacked_beside.pause) / median(in_place.pause)
-    print_ratio("pause of a full version / of a delta in place", ratio)
-    print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(beside.copy))
+    print_ratio("pause of a full version / of a delta", median(full.pause) / median(delta.pause))
+    print_ratio("bytes of a delta / of a full version", delta.sent / full.sent)
+    print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(full.copy))
+    print_ratio("step to served of a full version / of a delta", median(full.served) / median(delta.served))
+    for gbit in arguments.gbit:
+        ratio = median(measured[gbit, BESIDE].served) / median(measured[gbit, DELTA].served)
+        print_ratio(f"step to served of a full version / of a delta, at {gbit:g} Gb/s", ratio)
 
 
 def _measured(
-    config: RunConfig, engine: str, ways: Sequence[str], arguments: argparse.Namespace
-) -> Mapping[str, Measured]:
-    """Print and return what each way took with an engine that packs its weights, or does not."""
-    extension = UNPACKED_ENGINE if engine == "unpacked" else vllm_arguments.WORKER_EXTENSION
-    with patch.object(vllm_arguments, "WORKER_EXTENSION", extension):
-        nbytes, measured = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
-    for way, seconds in measured.items():
-        times = (seconds.copy, seconds.served, seconds.pause)
-        cells = " | ".join(f"{1000 * median(each):,.0f} ms" for each in times)
-        print(f"| {nbytes / MIB:,.0f} MiB | {engine} | {way} | {seconds.sent / MIB:,.1f} | {cells} |")
+    config: RunConfig, ways: Sequence[Way], arguments: argparse.Namespace
+) -> Mapping[Way, Measured]:
+    """Print and return what each way took."""
+    nbytes, measured = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
+    for (gbit, sent), each in measured.items():
+        carries = "loopback" if gbit is None else f"{gbit:g} Gb/s"
+        applied = f"{sent}, {'written in place' if each.in_place else 'loaded in full'}"
+        cells = " | ".join(
+            f"{1000 * median(times):,.0f} ms" for times in (each.copy, each.served, each.pause)
+        )
+        print(
+            f"| {nbytes / MIB:,.0f} MiB | {carries} | {applied if sent == DELTA else sent} "
+            f"| {each.sent / MIB:,.1f} | {cells} |"
+        )
     return measured
 
 
@@ -116,8 +126,8 @@ def _configuration(directory: Path, layers: int, width: int) -> RunConfig:
 
 
 async def _measure(
-    config: RunConfig, ways: Sequence[str], rounds: int, share: float
-) -> tuple[int, Mapping[str, Measured]]:
+    config: RunConfig, ways: Sequence[Way], rounds: int, share: float
+) -> tuple[int, Mapping[Way, Measured]]:
     """Return the bytes of a version, and what each way took with one engine."""
     policy = load_trained(config, device=CPU)
     tensors = {name: tensor.detach().to(policy.dtype, copy=True) for name, tensor in policy.named_tensors()}
@@ -133,9 +143,11 @@ async def _measure(
         store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
         ends = Ends(engine, manifest, tensors, await _form(engine, store), share=share)
         measured = {way: Measured() for way in ways}
-        for way in ways:
+        for gbit, sent in ways:
+            if gbit is not None:
+                network.limit(gbit)
             for _ in range(UNCOUNTED + rounds):
-                await ends.update(way, measured[way])
+                await ends.update(sent, measured[gbit, sent])
         for seconds in measured.values():
             for times in (seconds.copy, seconds.served, seconds.pause):
                 del times[:UNCOUNTED]
@@ -193,7 +205,7 @@ class Ends:
         """Change the weights, bring the engine to them, and add what it took."""
         self._train()
         self._version += 1
-        paused, beside, delta = way == PAUSED, way == BESIDE, way in {DELTA, IN_PLACE}
+        paused, beside, delta = way == PAUSED, way == BESIDE, way == DELTA
         base = await self._engine.base_version()
         began = time.perf_counter()
         for name, weight in self._weights.items():
@@ -226,8 +238,7 @@ class Ends:
         measured.served.append(time.perf_counter() - began)
         measured.pause.append(time.perf_counter() - pause_began)
         measured.sent = sum(spec.nbytes for spec in manifest.tensors)
-        if way == IN_PLACE and len(measured.served) > UNCOUNTED:
-            assert all(await self._engine._ask("weights_written_in_place")), "a delta was loaded in full"
+        measured.in_place = all(await self._engine._ask("weights_written_in_place"))
         if beside:  # it is the base of the delta that comes next
             self._changes = ChangeLog(self._snapshot)
             self._changes.close(self._version)

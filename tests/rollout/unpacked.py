@@ -1,18 +1,20 @@
-"""An engine on a CPU whose parameters are not packed, as in benchmarks/unpacked.py.
+"""An engine on a CPU whose layers compute with their parameters, as on a GPU, and not with packed copies.
 
-Experts are not packed either, for which there is no kernel: they compute with the wrong numbers.
+vLLM imports a worker extension in each process of the engine before it loads the model. Experts are not
+packed either, for which there is no kernel: they compute with the wrong numbers.
 """
 
 import torch
+import vllm._custom_ops
 import vllm.model_executor.layers.fused_moe.experts.cpu_moe
+from slipstream.rollout import worker_extension
 from slipstream.rollout.in_place import fingerprints
 
-from benchmarks import unpacked
-
+vllm._custom_ops._supports_onednn = False
 vllm.model_executor.layers.fused_moe.experts.cpu_moe.cpu_prepack_moe_weight = lambda weight, _isa: weight
 
 
-class WorkerExtension(unpacked.WorkerExtension):
+class WorkerExtension(worker_extension.WorkerExtension):
     """Also describes the weights."""
 
     def fingerprints(self) -> dict[str, int]:

@@ -41,17 +41,21 @@ class Wire:
         return Receiver(self)
 
 
+def cut() -> None:
+    raise TransferError("the connection was cut")
+
+
 class Receiver:
     """The other end."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._next = 0
+        self.arrived = 0
 
     def begin(self, tensor: torch.Tensor, **_: int) -> Callable[[], None]:
-        bucket, self._next = self._next, self._next + 1
+        bucket, self.arrived = self.arrived, self.arrived + 1
         if self._wire.cut_at == bucket:
-            raise TransferError("the connection was cut")
+            return cut
         arrived = self._wire.sent[bucket].clone()
         self._wire.damage(bucket, arrived)
         tensor.copy_(arrived)
@@ -82,6 +86,16 @@ class Learner:
         self.version += 1
         self.log.close(self.version)
 
+    def copies(self) -> dict[str, torch.Tensor]:
+        return {name: weight.clone() for name, weight in self.weights.items()}
+
+    def back_to(self, weights: dict[str, torch.Tensor]) -> None:
+        """Make the weights of an earlier version the next version."""
+        for name, weight in weights.items():
+            self.log.update(name, weight)
+        self.version += 1
+        self.log.close(self.version)
+
     def send_to(self, wire: Wire, *bases: BaseCopy, full: bool = False) -> str:
         """Bring these copies to the version by one broadcast; return what was sent."""
         oldest = NO_VERSION if full else min(base.version for base in bases)
@@ -105,9 +119,13 @@ class Learner:
         return "full" if delta is None else "delta"
 
 
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool((bits(one) == bits(other)).all())
+
+
 def same(base: BaseCopy, learner: Learner) -> bool:
     return base.tensors.keys() == learner.weights.keys() and all(
-        (bits(base.tensors[name]) == bits(weight)).all() for name, weight in learner.weights.items()
+        equal(base.tensors[name], weight) for name, weight in learner.weights.items()
     )
 
 
@@ -177,26 +195,67 @@ def test_other_tensors_are_refused() -> None:
 
 
 @pytest.mark.parametrize("bucket", [0, 1])
-def test_a_delta_that_is_cut_or_damaged_on_its_way_leaves_the_copy(bucket: int) -> None:
+def test_a_delta_that_is_cut_or_damaged_on_its_way_leaves_a_copy_for_the_next_one(bucket: int) -> None:
     learner, wire, base = Learner(), Wire(), BaseCopy()
     learner.send_to(wire, base)
+    versions = [learner.copies()]
     learner.train(0.15)
-    before = {name: tensor.clone() for name, tensor in base.tensors.items()}
+    versions.append(learner.copies())
 
     def flip(number: int, arrived: torch.Tensor) -> None:
         arrived[11] ^= 1 if number == bucket else 0
 
-    wire.damage = flip
-    with pytest.raises(TransferError, match="arrived damaged"):
-        learner.send_to(wire, base)
-    wire.damage, wire.cut_at = lambda _bucket, _bytes: None, bucket
+    def damaged() -> None:
+        wire.damage = flip
+        with pytest.raises(TransferError, match="arrived damaged"):
+            learner.send_to(wire, base)
+        wire.damage = lambda _bucket, _bytes: None
+
+    def lost() -> None:
+        wire.cut_at = bucket
+        with pytest.raises(TransferError, match="cut"):
+            learner.send_to(wire, base)
+        wire.cut_at = None
+
+    for fault in (damaged, lost):
+        fault()
+        assert base.version == 0
+        assert all(
+            any(equal(tensor, version[name]) for version in versions) for name, tensor in base.tensors.items()
+        )
+    learner.train(0.0)
+    learner.back_to(versions[0])
+    assert learner.send_to(wire, base) == "delta"
+    assert base.version == 3
+    assert same(base, learner)
+
+
+def test_a_copy_of_which_a_part_is_newer_refuses_a_delta_to_a_version_before_that() -> None:
+    learner, wire, base = Learner(), Wire(), BaseCopy()
+    learner.send_to(wire, base)
+    learner.train(0.1)
+    learner.train(0.1)
+    wire.cut_at = 1
     with pytest.raises(TransferError, match="cut"):
         learner.send_to(wire, base)
-    assert base.version == 0
-    assert all((bits(base.tensors[name]) == bits(before[name])).all() for name in before)
-    wire.cut_at = None
-    assert learner.send_to(wire, base) == "delta"
-    assert same(base, learner)
+    wire.cut_at, learner.version = None, 1
+    with pytest.raises(TransferError, match="version 0 with a part of version 2 is kept here"):
+        learner.send_to(wire, base)
+
+
+def test_a_damaged_delta_is_received_to_its_end_because_others_receive_it() -> None:
+    learner, wire, damaged, other = Learner(), Wire(), BaseCopy(), BaseCopy()
+    learner.send_to(wire, damaged, other)
+    bits(damaged.tensors["a"])[17] ^= 1
+    learner.train(0.15)
+    delta = learner.log.since(0, learner.full, bucket_bytes=BUCKET)
+    assert delta is not None
+    assert len(delta.manifest.bucket_bytes) > 1
+    send(wire.sender(), delta.manifest, delta, version=1, device=CPU)  # type: ignore[arg-type]
+    receiver = wire.receiver()
+    with pytest.raises(TransferError, match="a has another digest"):
+        damaged.receive(receiver, delta.manifest, version=1, base=0, device=CPU)  # type: ignore[arg-type]
+    assert receiver.arrived == len(delta.manifest.bucket_bytes)
 
 
 def test_a_full_version_that_is_cut_leaves_no_copy() -> None:
@@ -211,42 +270,45 @@ def test_a_full_version_that_is_cut_leaves_no_copy() -> None:
 Move = tuple[str, float]
 MOVES = st.one_of(
     st.tuples(st.just("train"), st.sampled_from([0.0, 0.001, 0.02, 0.3, 1.0])),
-    st.tuples(st.sampled_from(["send", "send to one", "cut", "damage", "full", "restart"]), st.just(0.0)),
+    st.tuples(st.sampled_from(["cut", "damage"]), st.sampled_from([0, 1, 2])),
+    st.tuples(st.sampled_from(["send", "send to one", "full", "restart", "go back"]), st.just(0.0)),
 )
 
 
-def change_chunk(number: int, arrived: torch.Tensor) -> None:
-    arrived[0] ^= 255
-
-
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(MOVES, min_size=4, max_size=25))
 def test_after_any_sequence_of_updates_a_copy_is_the_learners_or_absent(moves: list[Move]) -> None:
     learner, wire = Learner(), Wire()
-    copies, history = [BaseCopy(), BaseCopy()], {}
-
-    def remember() -> None:
-        history[learner.version] = {name: weight.clone() for name, weight in learner.weights.items()}
-
-    remember()
-    for move, share in [*moves, ("send", 0.0)]:
+    copies, history = [BaseCopy(), BaseCopy()], {0: learner.copies()}
+    failed = {0: False, 1: False}
+    """Whether a transfer to this copy has failed since it had a version."""
+    for move, number in [*moves, ("send", 0.0)]:
         wire.damage, wire.cut_at = lambda _bucket, _bytes: None, None
         if move == "train":
-            learner.train(share)
-            remember()
+            learner.train(number)
+        elif move == "go back":
+            learner.back_to(history[max(0, learner.version - 2)])
         elif move == "restart":
-            copies[0] = BaseCopy()
+            copies[0], failed[0] = BaseCopy(), False
         elif move in ("cut", "damage"):
-            wire.cut_at = 0 if move == "cut" else None
-            wire.damage = change_chunk
-            with pytest.raises(TransferError):
+            wire.cut_at = number if move == "cut" else None
+            if move == "damage":
+                wire.damage = lambda bucket, arrived, at=number: arrived[0].bitwise_xor_(255 * (bucket == at))
+            try:
                 learner.send_to(wire, *copies)
+                failed = {0: False, 1: False}  # it had fewer buckets
+            except TransferError:
+                failed = {0: True, 1: True}
         else:
-            learner.send_to(wire, *copies[: 1 if move == "send to one" else 2], full=move == "full")
-        for copy in copies:
-            if copy.version != NO_VERSION:
-                learners = history[copy.version]
-                assert all((bits(copy.tensors[name]) == bits(learners[name])).all() for name in learners)
+            several = copies[: 1 if move == "send to one" else 2]
+            learner.send_to(wire, *several, full=move == "full")
+            failed |= dict.fromkeys(range(len(several)), False)
+        history[learner.version] = learner.copies()
+        for place, copy in enumerate(copies):
+            if copy.version != NO_VERSION and not failed[place]:
+                assert all(
+                    equal(copy.tensors[name], tensor) for name, tensor in history[copy.version].items()
+                )
     assert all(same(copy, learner) for copy in copies)
 
 

@@ -7,7 +7,7 @@ Parts of tensors, of a learner whose ranks each send what they have, are put tog
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +42,9 @@ class Difference:
 class BaseCopy:
     """Invariant: `tensors` are exactly the learner's of `version`, or there are none.
 
+    One exception: after a delta whose transfer failed, some tensors may have the version of that delta. A
+    delta that begins at `version` or before has the values at all positions that changed since, so it leads
+    from both to the same bytes.
     `mark`: another object with each version, unlike its number, which a learner that was started again gives
     to other weights.
     """
@@ -50,6 +53,8 @@ class BaseCopy:
         self.tensors: dict[str, torch.Tensor] = {}
         self.version = NO_VERSION
         self.mark = object()
+        self._newest = NO_VERSION
+        """The version of a delta whose transfer failed, or `version`."""
         self._difference: Difference | None = None
         self._arrived: dict[str, torch.Tensor] = {}
         """The same memory by the names under which it travels: tensors, or parts of them."""
@@ -90,7 +95,7 @@ class BaseCopy:
 
         device: on which buckets arrive. key: for encryption. Errors: TransferError. The copy is lost by an
         error in a full version, whose bytes take its place, and by a delta that does not lead to the
-        learner's bytes.
+        learner's bytes. The tensors of a delta are changed while later ones travel.
         """
         full, in_parts = base == NO_VERSION, manifest.in_parts
         self._difference = None
@@ -111,14 +116,12 @@ class BaseCopy:
         )
         if in_parts:
             self._join(manifest, arriving)
-            self.version = version
+        elif full:
+            self._arrived = {name: tensor.to("cpu") for bucket in arriving for name, tensor in bucket}
+            self.tensors = self._arrived
         else:
-            arrived = {name: tensor.to("cpu") for bucket in arriving for name, tensor in bucket}
-            if full:
-                self._arrived, self.tensors, self.version = arrived, arrived, version
-            else:
-                self._difference = Difference(self.mark, self._change(version, arrived))
-        self.mark = object()
+            self._difference = Difference(self.mark, self._change(version, manifest, arriving))
+        self.version, self._newest, self.mark = version, version, object()
 
     def _join(self, manifest: Manifest, arriving: Iterable[list[tuple[str, torch.Tensor]]]) -> None:
         """Put parts together as they arrive. Errors: TransferError, also if a row is missing."""
@@ -133,34 +136,48 @@ class BaseCopy:
 
     def _check(self, version: int, base: int) -> None:
         """Refuse a delta that begins after the copy's version, or ends before it. Errors: TransferError."""
-        if not base <= self.version <= version or self.version == NO_VERSION:
+        if not base <= self.version <= version or self.version == NO_VERSION or self._newest > version:
             kept = "no version" if self.version == NO_VERSION else f"version {self.version}"
+            kept += f" with a part of version {self._newest}" if self._newest > self.version else ""
             raise TransferError(f"a delta from version {base} to {version} does not fit: {kept} is kept here")
 
-    def _change(self, version: int, changes: Mapping[str, torch.Tensor]) -> Sequence[TensorChange]:
+    def _change(
+        self, version: int, manifest: Manifest, arriving: Iterable[list[tuple[str, torch.Tensor]]]
+    ) -> Sequence[TensorChange]:
         """Bring the copy to a version, compare every tensor with the learner's digest; return what is new.
 
-        changes: [bytes] uint8 by name, one for each tensor or part. Errors: TransferError; there is no copy
+        arriving: (name, [bytes] uint8) of each tensor or part. All of it is received in any case, because
+        others receive the same broadcast. Errors: TransferError; if the delta is damaged, there is no copy
         then.
         """
-        self.version, complete = NO_VERSION, False
+        before, self.version, self._newest = self.version, NO_VERSION, version
+        changes: list[TensorChange] = []
+        different = sorted({spec.name for spec in manifest.tensors} ^ self._arrived.keys())
+        damage = DamagedDelta(f"it has other tensors: {', '.join(different[:5])}") if different else None
+        usable = False
         try:
-            if changes.keys() != self._arrived.keys():
-                different = sorted(changes.keys() ^ self._arrived.keys())
-                raise DamagedDelta(f"it has other tensors: {', '.join(different[:5])}")
-            new = results(in_pool(lambda change: self._apply(*change), changes.items()))
-            self.version, complete = version, True
-            return new
-        except DamagedDelta as error:
-            raise TransferError(f"the delta of version {version} does not fit: {error}") from error
+            for bucket in arriving:
+                try:
+                    if damage is None:
+                        changes += results(in_pool(lambda change: self._apply(*change), bucket))
+                except DamagedDelta as error:
+                    damage = error
+            if damage is not None:
+                raise TransferError(f"the delta of version {version} does not fit: {damage}") from damage
+            usable = True
+        except TransferError:
+            if damage is None:
+                self.version, usable = before, True
+            raise
         finally:
-            if not complete:
+            if not usable:
                 self.forget()
+        return changes
 
     def _apply(self, name: str, packed: torch.Tensor) -> TensorChange:
         """Errors: DamagedDelta if the tensor is not the learner's afterwards."""
         tensor = self._arrived[name]
-        change = Change.read(packed.numpy(), tensor)
+        change = Change.read(packed.to("cpu").numpy(), tensor)
         if change.changes:
             change.apply(tensor)
             self._digests.pop(name, None)

@@ -17,6 +17,8 @@ from slipstream.weights.manifest import Manifest, plan
 from slipstream.weights.threads import in_pool, results
 
 MOST_VERSIONS = 32
+BUCKETS, LEAST_BUCKET_BYTES = 8, 1 << 20
+"""A delta has about so many buckets, if they are not smaller: one is packed while another one travels."""
 MOST_RUNNING_BYTES = 256 << 20
 """Size of the weights that are compared at once, so that not all next values have to be in host memory."""
 
@@ -99,20 +101,21 @@ class ChangeLog:
     def since(self, base: int, full: Manifest, *, bucket_bytes: int) -> "Delta | None":
         """Return the update of rollouts that have version `base` or a later one.
 
-        `full`: the layout of a full version. None if the log does not reach back to `base`, or if a full
-        version would be hardly larger.
+        `full`: the layout of a full version. bucket_bytes: at most so many in a bucket. None if the log does
+        not reach back to `base`, or if a full version would be hardly larger.
         """
         if self._oldest is None or base < self._oldest:
             return None
         missed = [each for each in self._versions if each.version > base]
         gaps = {spec.name: self._smallest(spec.name, missed) for spec in full.tensors}
         sizes = {name: delta.change_bytes(self._weights[name], packed) for name, packed in gaps.items()}
-        if sum(sizes.values()) > LARGEST_DELTA * full.nbytes:
+        total = sum(sizes.values())
+        if total > LARGEST_DELTA * full.nbytes:
             return None
         manifest = plan(
             [(name, (size,)) for name, size in sizes.items()],
             dtype=torch.uint8,
-            bucket_bytes=bucket_bytes,
+            bucket_bytes=min(bucket_bytes, max(total // BUCKETS, LEAST_BUCKET_BYTES)),
             model_fingerprint=full.model_fingerprint,
         )
         return Delta(self, base, manifest, gaps)

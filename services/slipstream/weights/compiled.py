@@ -80,9 +80,9 @@ def copy_changes(
                 positions[changed] = position
                 changed += np.uint32(differs[position])
         for each in range(changed):
-            position = positions[each]
-            old_block[position] = new_block[position]
-            gap = start + position - after
+            changed_position = positions[each]
+            old_block[changed_position] = new_block[changed_position]
+            gap = start + changed_position - after
             after += gap + 1
             while gap >= LONG:
                 gaps[used] = LONG
@@ -90,7 +90,7 @@ def copy_changes(
                 gap -= LONG
             gaps[used] = gap
             used += 1
-        count += changed
+            count += 1
     return count, used, old.size - after
 
 
