@@ -173,6 +173,9 @@ class FakeEngine:
             if self.events[-1] == "leave_group":
                 raise TransferError("the group was closed")
 
+    async def load_in_full(self) -> None:
+        self._note("load in full")
+
     async def leave_group(self) -> None:
         self._note("leave_group")
 

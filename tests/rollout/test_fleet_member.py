@@ -601,7 +601,7 @@ async def test_an_engine_with_other_logprobs_stops_serving_and_gets_the_whole_ve
         await serve_with_probe(worker, stream, version=3)
         assert (await stream.answer())[0] == "leave"
         assert worker.serving == (False, 3)
-        assert worker.engine.events[-1] == "pause"
+        assert worker.engine.events[-2:] == ["pause", "load in full"]
         assert metric(worker.metrics, "parity_refusals_total") == 1
         worker.engine.kept = 3
         stream.cut()

@@ -111,6 +111,24 @@ async def test_parts_of_several_senders_are_written_in_place(live: Live) -> None
     assert await in_each(live, "fingerprints") == prints
 
 
+@with_engine
+async def test_an_engine_that_computed_other_logprobs_loads_every_delta_in_full(live: Live) -> None:
+    tensors = trained(tensors_of(live.policy), 1.0, seed=8)
+    manifest = manifest_of(tensors)
+    kinds, in_place = [], []
+    for update in range(4):
+        tensors = trained(tensors, 0.1, seed=200 + update)
+        live.version += 1
+        live.learner.train(tensors, version=live.version)
+        if update == 3:
+            await live.engine.load_in_full()
+        kinds.append(await live.learner.change(live.engine, manifest, version=live.version))
+        in_place.append(all(await written(live)))
+    assert kinds == ["full", "delta", "delta", "delta"]
+    assert in_place[2:] == [True, False]
+    assert set(await in_each(live, "refusal")) == {"the engine computed other logprobs than the learner"}
+
+
 async def written(live: Live) -> list[bool]:
     """Return whether each process of the engine wrote the last version in place."""
     return [outcome for outcome, _ in await in_each(live, "weights_written_in_place")]

@@ -128,6 +128,9 @@ class EmulatedEngine:
             )
         )
 
+    async def load_in_full(self) -> None:
+        """See Engine; nothing is loaded."""
+
     async def leave_group(self) -> None:
         """See Engine."""
         await self.close()

@@ -82,6 +82,9 @@ class Engine(Protocol):
         Errors: TransferError.
         """
 
+    async def load_in_full(self) -> None:
+        """Load all of each later version, also where writing the changes of a delta in place was enough."""
+
     async def resume(self) -> None:
         """Go on sampling."""
 

@@ -304,7 +304,7 @@ class FleetMember:
     async def _compare(self, probe: pb.ParityProbe, version: int) -> None:
         """Compare the engine's logprobs with the learner's; beyond the bound, serve nothing and join again.
 
-        The learner then sends the whole version. Errors: EngineDied.
+        The learner then sends the whole version, and the engine loads all of each later one. Errors: EngineDied.
         """
         difference = await mean_difference(self._engine, probe, version)
         if difference is None:
@@ -324,6 +324,7 @@ class FleetMember:
             self._mismatches += 1
             self._base_sender = b""
             await self._pause()
+            await self._engine.load_in_full()
             await self._leave("other logprobs than the learner's")
 
     async def _pause(self) -> None:

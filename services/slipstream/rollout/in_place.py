@@ -77,6 +77,10 @@ class ParameterWriter:
         self._in_doubt = written, fingerprints(self._model)
         return False
 
+    def refuse(self, reason: str) -> None:
+        """Write nothing more, for this reason unless there was one before."""
+        self.refusal = self.refusal or reason
+
     def prove(self) -> None:
         """Compare what `write` did with the same version, which was loaded in full after it."""
         if self._in_doubt is None:

@@ -268,6 +268,10 @@ class VllmEngine:
             in_place = all(await self._ask("weights_written_in_place"))
             self._metrics.count("deltas_applied_total", how="in_place" if in_place else "in_full")
 
+    async def load_in_full(self) -> None:
+        """See Engine."""
+        await self._ask("load_weights_in_full")
+
     async def resume(self) -> None:
         """See Engine."""
         await _alive(self._llm.resume_generation())

@@ -235,6 +235,11 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         if info.adapter_dir is None:
             self._loading = self.base.mark
 
+    def load_in_full(self) -> None:
+        """Write no later delta in place, because the engine computes other logprobs than the learner."""
+        self._writer.refuse("the engine computed other logprobs than the learner")
+        self._tell_refusal()
+
     def _tell_refusal(self) -> None:
         """Log once why deltas are loaded in full; for the packed copies of CPU kernels that is expected."""
         if self._writer.refusal and not self._told:

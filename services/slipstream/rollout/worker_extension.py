@@ -43,6 +43,10 @@ class WorkerExtension:
         """Return whether the last version was written into the parameters, and not loaded in full."""
         return outcome(lambda: self.weight_transfer_engine.written)
 
+    def load_weights_in_full(self) -> Outcome[None]:
+        """Write no later delta into the parameters: the engine computed other logprobs than the learner."""
+        return outcome(self.weight_transfer_engine.load_in_full)
+
 
 def outcome(call: Callable[[], T]) -> Outcome[T]:
     """Return the result of a call, or the reason of its TransferError."""
