@@ -150,7 +150,7 @@ def test_changes_of_parts_of_a_tensor_that_lies_in_a_parameter_as_it_is() -> Non
 
 
 def test_long_changes_are_written_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.rollout.in_place.CHUNK_ELEMENTS", 7)
+    monkeypatch.setattr("slipstream.rollout.scattered_writes.CHUNK_ELEMENTS", 7)
     model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
     writer = proven(model, tensors)
     assert writer.write(tensors, step(tensors, 0.1, seed=1))

@@ -304,7 +304,8 @@ class FleetMember:
     async def _compare(self, probe: pb.ParityProbe, version: int) -> None:
         """Compare the engine's logprobs with the learner's; beyond the bound, serve nothing and join again.
 
-        The learner then sends the whole version, and the engine loads all of each later one. Errors: EngineDied.
+        The learner then sends the whole version, and the engine loads all of each later one.
+        Errors: EngineDied.
         """
         difference = await mean_difference(self._engine, probe, version)
         if difference is None:

@@ -19,15 +19,19 @@ from typing import Any
 import torch
 
 from slipstream.rollout.load_trace import Place, UntraceableLoad, trace
+from slipstream.rollout.scattered_writes import ScatteredWrites
 from slipstream.weights.base_copy import TensorChange
-from slipstream.weights.compiled import LONG
-from slipstream.weights.delta import INTEGERS, Change, Kind, digest
+from slipstream.weights.delta import Kind, digest
 from slipstream.weights.transfer import MULTIPLIER, WORD_BYTES, checksum
 
 UNRELATED = {"kv_cache", "_parameters", "_buffers", "_modules"}
 """Attributes of layers that are no form of their weights, or are covered elsewhere."""
 CHUNK_ELEMENTS = 1 << 22
 """Changes that are written at once. Their positions take 8 bytes each, several times."""
+
+
+Places = Mapping[str, Sequence[tuple[str, Place]]]
+"""Where each tensor goes, and the kind of tensor that it is there."""
 
 
 class ParameterWriter:
@@ -39,7 +43,7 @@ class ParameterWriter:
     def __init__(self, model: torch.nn.Module) -> None:
         self.refusal = ""
         self._model = model
-        self._places: dict[str, list[Place]] | None = None
+        self._places: Places | None = None
         self._addresses: dict[str, int] = {}
         self._proven: set[str] = set()
         """Kinds of tensors."""
@@ -64,14 +68,20 @@ class ParameterWriter:
 
     @torch.no_grad()
     def _write(self, tensors: Mapping[str, torch.Tensor], changes: Sequence[TensorChange]) -> bool:
-        places = self._traced(tensors)
-        written: set[str] = set()
+        places, scattered = self._traced(tensors), ScatteredWrites()
         for new in changes:
-            if not new.change.changes:
-                continue
-            for place in places.get(new.tensor, ()):
-                if _write_to(place, tensors[new.tensor], new):
-                    written.add(_kind(new.tensor, place))
+            tensor = tensors[new.tensor]
+            for kind, place in places.get(new.tensor, ()) if new.change.changes else ():
+                if new.change.kind == Kind.SPARSE and not place.has_all_of(tensor):
+                    scattered.add(kind, place, new)
+                    continue
+                scattered.written.add(kind)
+                if new.change.kind == Kind.FULL:
+                    place.copy(tensor)
+                else:
+                    new.change.apply(place.target.view(-1)[new.first :])
+        scattered.finish()
+        written = scattered.written
         if written <= self._proven:
             return True
         self._in_doubt = written, fingerprints(self._model)
@@ -97,30 +107,17 @@ class ParameterWriter:
         else:
             self._proven |= kinds
 
-    def _traced(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, Sequence[Place]]:
+    def _traced(self, tensors: Mapping[str, torch.Tensor]) -> Places:
         """Return where each tensor goes. The parameters may have moved since. Errors: UntraceableLoad."""
         owned = (*self._model.named_parameters(), *self._model.named_buffers())
         addresses = {name: tensor.data_ptr() for name, tensor in owned}
         if self._places is None or addresses != self._addresses:
             self._proven.clear()
             before = fingerprints(self._model)
-            self._places, self._addresses = trace(self._model, tensors), addresses
+            self._places, self._addresses = _with_kinds(trace(self._model, tensors)), addresses
             if changed := _different(before, fingerprints(self._model)):
                 raise UntraceableLoad(f"a loader makes {changed} from a tensor")
         return self._places
-
-
-def _write_to(place: Place, tensor: torch.Tensor, new: TensorChange) -> bool:
-    """Write what is new in a tensor to one place; return whether an element was."""
-    if new.change.kind == Kind.FULL:
-        place.copy(tensor)
-        return True
-    if place.has_all_of(tensor):
-        new.change.apply(place.target.view(-1)[new.first :])
-        return True
-    integers = INTEGERS[tensor.element_size()]
-    parts = _changed(new.change, integers, place.target.device)
-    return sum(place.write(positions + new.first, values) for positions, values in parts) > 0
 
 
 def _different(before: Mapping[str, int], after: Mapping[str, int]) -> str:
@@ -198,25 +195,8 @@ def _mixed(words: torch.Tensor) -> torch.Tensor:
     return (words ^ ((words >> 29) & ((1 << 35) - 1))) * MULTIPLIER
 
 
-def _changed(
-    change: Change, dtype: torch.dtype, device: torch.device
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the positions, [N] int64, and the values of the elements that a sparse change carries.
-
-    The gaps are added up on the device, so that they cross the bus with one byte each.
-    """
-    gaps = torch.from_numpy(change.gaps.packed).to(device)
-    values = torch.from_numpy(change.values).view(dtype).to(device)
-    before, done = 0, 0
-    for part in gaps.split(CHUNK_ELEMENTS):
-        ends = part.cumsum(0, dtype=torch.int64) + before
-        before = int(ends[-1])
-        sums = ends[part != LONG]
-        yield (
-            sums + torch.arange(done, done + len(sums), device=device),
-            values[done : done + len(sums)],
-        )
-        done += len(sums)
+def _with_kinds(places: Mapping[str, Sequence[Place]]) -> Places:
+    return {name: [(_kind(name, place), place) for place in several] for name, several in places.items()}
 
 
 def _kind(name: str, place: Place) -> str:

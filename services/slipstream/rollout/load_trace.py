@@ -39,30 +39,12 @@ class Place:
         start = tensor.storage_offset() + self.first
         self.target.copy_(torch.as_strided(tensor, self.target.shape, self.strides, start))
 
-    def write(self, positions: torch.Tensor, values: torch.Tensor) -> int:
-        """Write the values, [N] integers, at those positions of the checkpoint's tensor that are in the view.
-
-        Return how many there are.
-        positions: [N] int64. The strides of a view of a contiguous tensor, from the largest to the smallest,
-        take a position apart into the indices of the view.
-        """
-        rest = positions - self.first
-        inside = rest >= 0
-        offsets = torch.full_like(rest, int(self.target.storage_offset()))
-        sizes = zip(self.strides, self.target.shape, self.target.stride(), strict=True)
-        for stride, size, target_stride in sorted(sizes, reverse=True):
-            if size == 1:
-                continue
-            index = rest // stride
-            inside &= index < size
-            rest -= index * stride
-            offsets += index * target_stride
-        inside &= rest == 0
-        flat = torch.empty(0, dtype=values.dtype, device=self.target.device)
-        flat.set_(self.target.untyped_storage())
-        chosen = offsets[inside]
-        flat[chosen] = values[inside]
-        return len(chosen)
+    @property
+    def axes(self) -> list[tuple[int, int, int]]:
+        """Of each dimension with more than one element, from the largest stride on: the stride, the size, and
+        the stride in the target."""
+        axes = zip(self.strides, self.target.shape, self.target.stride(), strict=True)
+        return sorted((axis for axis in axes if axis[1] != 1), reverse=True)
 
 
 def trace(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Place]]:
