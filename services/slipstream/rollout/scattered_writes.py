@@ -83,10 +83,10 @@ def _pieces(kind: str, place: Place, new: TensorChange) -> Iterator[Piece]:
     start, done = new.first, 0
     for first in range(0, packed.size, CHUNK_ELEMENTS):
         gaps = packed[first : first + CHUNK_ELEMENTS]
-        whole = gaps.size == packed.size
-        count = new.change.gaps.count if whole else int(np.count_nonzero(gaps != LONG))
+        unsplit = gaps.size == packed.size
+        count = new.change.gaps.count if unsplit else int(np.count_nonzero(gaps != LONG))
         yield Piece(kind, place, start, gaps, values[size * done : size * (done + count)], count)
-        if not whole:
+        if not unsplit:
             start += int(gaps.sum(dtype=np.int64)) + count
             done += count
 
