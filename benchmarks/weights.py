@@ -4,11 +4,12 @@
 
 One engine for each size, in bfloat16. Each way takes R updates in a row, after two that are not counted: the
 first delta is loaded in full as well, to prove that writing is enough. Before each update a step changes the
-share S of the elements. The learner's end is a thread of this process; the bytes travel over gloo on the
-loopback, and with the largest model also over a loopback that carries G gigabits per second, which needs
-root. `copy` is the learner's copy of the weights, with the comparison for a delta; `step to served` the time
-from the begin of the copy until the engine samples the new version; `pause` the time in which it samples
-nothing. The ideal pause is the load of the model from host memory.
+share S of the elements; a delta of nothing shows what a pause takes beside the application. The learner's end
+is a thread of this process; the bytes travel over gloo on the loopback, and with the largest model also over
+a loopback that carries G gigabits per second, which needs root. `copy` is the learner's copy of the weights,
+with the comparison for a delta; `step to served` the time from the begin of the copy until the engine samples
+the new version; `pause` the time in which it samples nothing. The ideal pause is the load of the model from
+host memory.
 """
 
 import argparse
@@ -43,7 +44,7 @@ TIMEOUT_SECONDS = 60.0
 BUCKET_BYTES = 64 << 20
 MIB = 1 << 20
 PAUSED, BESIDE = "in full, in the pause", "in full, beside the weights"
-DELTA = "as a delta"
+DELTA, EMPTY = "as a delta", "as a delta of nothing"
 UNCOUNTED = 2
 
 
@@ -78,17 +79,18 @@ def main() -> None:
     print("| size | network | sent | MiB sent | copy | step to served | pause |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for layers in arguments.layers:
-        ways: list[Way] = [(None, PAUSED), (None, BESIDE), (None, DELTA)]
+        ways: list[Way] = [(None, sent) for sent in (PAUSED, BESIDE, DELTA, EMPTY)]
         if layers == arguments.layers[-1]:
             ways += [(gbit, sent) for gbit in arguments.gbit for sent in (BESIDE, DELTA)]
         with tempfile.TemporaryDirectory() as scratch:
             config = _configuration(Path(scratch), layers, arguments.width)
             measured = _measured(config, ways, arguments)
     print()
-    paused, full, delta = (measured[None, sent] for sent in (PAUSED, BESIDE, DELTA))
+    paused, full, delta, empty = (measured[None, sent] for sent in (PAUSED, BESIDE, DELTA, EMPTY))
     ratio = median(full.pause) / median(paused.pause)
     print_ratio("pause with a version received beside the weights / in the pause", ratio)
     print_ratio("pause of a full version / of a delta", median(full.pause) / median(delta.pause))
+    print_ratio("milliseconds of a pause that applies nothing", 1000 * median(empty.pause))
     print_ratio("bytes of a delta / of a full version", delta.sent / full.sent)
     print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(full.copy))
     print_ratio("step to served of a full version / of a delta", median(full.served) / median(delta.served))
@@ -203,9 +205,10 @@ class Ends:
 
     async def update(self, way: str, measured: Measured) -> None:
         """Change the weights, bring the engine to them, and add what it took."""
-        self._train()
+        if way != EMPTY:
+            self._train()
         self._version += 1
-        paused, beside, delta = way == PAUSED, way == BESIDE, way == DELTA
+        paused, beside, delta = way == PAUSED, way == BESIDE, way in {DELTA, EMPTY}
         base = await self._engine.base_version()
         began = time.perf_counter()
         for name, weight in self._weights.items():
