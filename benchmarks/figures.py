@@ -313,6 +313,9 @@ FIGURES = (
             f"{CODE}/rollout/vllm_engine.py",
             f"{CODE}/rollout/weight_receiver.py",
             f"{CODE}/rollout/in_place.py",
+            f"{CODE}/rollout/load_trace.py",
+            f"{CODE}/rollout/scattered_writes.py",
+            "benchmarks/network.py",
         ),
         bounds=(
             Bound(ratio="pause with a version received beside the weights / in the pause", most=0.8),

@@ -24,15 +24,13 @@ def enter() -> None:
     _execute("ip", "link", "set", "lo", "up")
 
 
-def limit(gbit: float | None) -> None:
-    """Have the loopback of this network carry `gbit` gigabits per second; None for no limit.
+def limit(gbit: float) -> None:
+    """Have the loopback of this network carry `gbit` gigabits per second.
 
     Errors: NoNetwork.
     """
-    _execute("tc", "qdisc", "replace", "dev", "lo", "root", "pfifo")
-    if gbit is not None:
-        bucket = ("tbf", "rate", f"{gbit:g}gbit", "burst", BURST, "limit", LIMIT)
-        _execute("tc", "qdisc", "replace", "dev", "lo", "root", *bucket)
+    bucket = ("tbf", "rate", f"{gbit:g}gbit", "burst", BURST, "limit", LIMIT)
+    _execute("tc", "qdisc", "replace", "dev", "lo", "root", *bucket)
 
 
 def _execute(*command: str) -> None:

@@ -56,8 +56,8 @@ class Measured:
     served: list[float] = field(default_factory=list)
     pause: list[float] = field(default_factory=list)
     sent: int = 0
-    in_place: bool = False
-    """Whether the last update was written in place."""
+    in_place: list[bool] = field(default_factory=list)
+    """Whether it was written in place."""
 
 
 Way = tuple[float | None, str]
@@ -75,7 +75,10 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # it logs to stdout, between the rows
     if arguments.gbit:
-        network.enter()
+        try:
+            network.enter()
+        except network.NoNetwork as error:
+            parser.error(str(error))
     print("| size | network | sent | MiB sent | copy | step to served | pause |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for layers in arguments.layers:
@@ -106,7 +109,8 @@ def _measured(
     nbytes, measured = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
     for (gbit, sent), each in measured.items():
         carries = "loopback" if gbit is None else f"{gbit:g} Gb/s"
-        applied = f"{sent}, {'written in place' if each.in_place else 'loaded in full'}"
+        how = {"written in place" if in_place else "loaded in full" for in_place in each.in_place}
+        applied = f"{sent}, {' or '.join(sorted(how))}"
         cells = " | ".join(
             f"{1000 * median(times):,.0f} ms" for times in (each.copy, each.served, each.pause)
         )
@@ -151,8 +155,8 @@ async def _measure(
             for _ in range(UNCOUNTED + rounds):
                 await ends.update(sent, measured[gbit, sent])
         for seconds in measured.values():
-            for times in (seconds.copy, seconds.served, seconds.pause):
-                del times[:UNCOUNTED]
+            for each in (seconds.copy, seconds.served, seconds.pause, seconds.in_place):
+                del each[:UNCOUNTED]
         return manifest.nbytes, measured
     finally:
         await engine.close()
@@ -241,7 +245,7 @@ class Ends:
         measured.served.append(time.perf_counter() - began)
         measured.pause.append(time.perf_counter() - pause_began)
         measured.sent = sum(spec.nbytes for spec in manifest.tensors)
-        measured.in_place = all(await self._engine._ask("weights_written_in_place"))
+        measured.in_place.append(all(await self._engine._ask("weights_written_in_place")))
         if beside:  # it is the base of the delta that comes next
             self._changes = ChangeLog(self._snapshot)
             self._changes.close(self._version)

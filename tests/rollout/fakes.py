@@ -106,6 +106,8 @@ class FakeEngine:
         self.probing = asyncio.Event()
         """Set when a probe may be answered."""
         self.probing.set()
+        self.loading_in_full = asyncio.Event()
+        self.loading_in_full.set()
         self.kept = -1
         """Version beside the weights."""
         self.bases: list[int] = []
@@ -175,6 +177,7 @@ class FakeEngine:
 
     async def load_in_full(self) -> None:
         self._note("load in full")
+        await self.loading_in_full.wait()
 
     async def leave_group(self) -> None:
         self._note("leave_group")

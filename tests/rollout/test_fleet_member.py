@@ -613,6 +613,62 @@ async def test_an_engine_with_other_logprobs_stops_serving_and_gets_the_whole_ve
         assert worker.serving == (True, 4)
 
 
+@scenario
+async def test_no_update_that_is_under_way_undoes_a_refusal() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        engine = worker.engine
+        engine.computed, engine.kept = [-1.0, -4.0], -1
+        engine.probing.clear()
+        engine.loading_in_full.clear()
+        await serve_with_probe(worker, stream, version=3)
+        engine.kept = 3
+        prepare(stream, version=4)
+        assert (await stream.answer())[0] == "ready"
+        engine.probing.set()
+        await until(lambda: engine.events[-1] == "load in full")
+        stream.tell(begin=pb.Begin(manifest=MANIFEST, base_version=3, epoch=1, version=4))
+        stream.tell(commit=pb.Commit(version=4))
+        await asyncio.sleep(0.2)
+        assert worker.serving == (False, 3)
+        engine.loading_in_full.set()
+        assert (await stream.answer())[0] == "leave"
+        assert engine.events[-2:] == ["pause", "load in full"]
+        stream.cut()
+        stream = await worker.learner.joined()
+        prepare(stream, version=5, epoch=2)
+        assert await stream.answer() == ("ready", pb.Ready(epoch=2, version=5, base_version=-1))
+
+
+@scenario
+async def test_a_rollout_joins_again_after_its_refusal_has_ended() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        engine = worker.engine
+        engine.computed = [-1.0, -4.0]
+        engine.loading_in_full.clear()
+        await serve_with_probe(worker, stream, version=3)
+        await until(lambda: engine.events[-1] == "load in full")
+        stream.cut()
+        await asyncio.sleep(0.2)
+        assert worker.learner.streams.empty()
+        engine.loading_in_full.set()
+        await worker.learner.joined()
+
+
+@scenario
+async def test_an_engine_that_dies_in_a_refusal_ends_the_rollout() -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        worker.engine.computed = [-1.0, -4.0]
+        worker.engine.fail("load in full", EngineDied("killed"))
+        await serve_with_probe(worker, stream, version=3)
+        assert (await stream.answer())[0] == "leave"
+        stream.cut()
+        with pytest.raises(EngineDied, match="killed"):
+            await worker.running
+
+
 async def update_from(stream: Stream, *, base: int, version: int, epoch: int) -> None:
     """Prepare an update of a worker that keeps version `base`, and run it."""
     prepare(stream, version=version, epoch=epoch)

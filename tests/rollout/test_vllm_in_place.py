@@ -21,6 +21,7 @@ MOVES = [
     ("miss", ""),
     ("send", "in place"),
     ("damage", ""),
+    ("send", "full load"),
     ("send", "in place"),
     ("keep", ""),  # it arrives, and is never loaded
     ("send", "full load"),
@@ -126,7 +127,7 @@ async def test_an_engine_that_computed_other_logprobs_loads_every_delta_in_full(
         in_place.append(all(await written(live)))
     assert kinds == ["full", "delta", "delta", "delta"]
     assert in_place[2:] == [True, False]
-    assert set(await in_each(live, "refusal")) == {"the engine computed other logprobs than the learner"}
+    assert set(await in_each(live, "forgive")) == {"the engine computed other logprobs than the learner"}
 
 
 async def written(live: Live) -> list[bool]:

@@ -28,6 +28,7 @@ class Wire:
         self.sent: list[torch.Tensor] = []
         self.damage: Callable[[int, torch.Tensor], None] = lambda _bucket, _bytes: None
         self.cut_at: int | None = None
+        self.error: Exception = TransferError("the connection was cut")
 
     def sender(self) -> "Wire":
         self.sent = []
@@ -41,25 +42,26 @@ class Wire:
         return Receiver(self)
 
 
-def cut() -> None:
-    raise TransferError("the connection was cut")
-
-
 class Receiver:
     """The other end."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._begun = 0
         self.arrived = 0
 
     def begin(self, tensor: torch.Tensor, **_: int) -> Callable[[], None]:
-        bucket, self.arrived = self.arrived, self.arrived + 1
-        if self._wire.cut_at == bucket:
-            return cut
-        arrived = self._wire.sent[bucket].clone()
-        self._wire.damage(bucket, arrived)
-        tensor.copy_(arrived)
-        return no_progress
+        bucket, self._begun = self._begun, self._begun + 1
+
+        def arrive() -> None:
+            if self._wire.cut_at == bucket:
+                raise self._wire.error
+            arrived = self._wire.sent[bucket].clone()
+            self._wire.damage(bucket, arrived)
+            tensor.copy_(arrived)
+            self.arrived += 1
+
+        return arrive
 
 
 class Learner:
@@ -244,18 +246,60 @@ def test_a_copy_of_which_a_part_is_newer_refuses_a_delta_to_a_version_before_tha
 
 
 def test_a_damaged_delta_is_received_to_its_end_because_others_receive_it() -> None:
-    learner, wire, damaged, other = Learner(), Wire(), BaseCopy(), BaseCopy()
-    learner.send_to(wire, damaged, other)
+    learner, wire, damaged = Learner(), Wire(), BaseCopy()
+    learner.send_to(wire, damaged)
     bits(damaged.tensors["a"])[17] ^= 1
     learner.train(0.15)
-    delta = learner.log.since(0, learner.full, bucket_bytes=BUCKET)
+    delta = learner.log.since(0, learner.full, bucket_bytes=1)
     assert delta is not None
-    assert len(delta.manifest.bucket_bytes) > 1
+    assert len(delta.manifest.bucket_bytes) == len(SHAPES)
     send(wire.sender(), delta.manifest, delta, version=1, device=CPU)  # type: ignore[arg-type]
     receiver = wire.receiver()
     with pytest.raises(TransferError, match="a has another digest"):
         damaged.receive(receiver, delta.manifest, version=1, base=0, device=CPU)  # type: ignore[arg-type]
-    assert receiver.arrived == len(delta.manifest.bucket_bytes)
+    assert receiver.arrived == len(SHAPES)
+
+
+def test_a_copy_survives_any_error_of_a_transfer_and_none_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, wire, base = Learner(), Wire(), BaseCopy()
+    learner.send_to(wire, base)
+    learner.train(0.15)
+    wire.cut_at, wire.error = 1, MemoryError("of the device")
+    with pytest.raises(MemoryError, match="of the device"):
+        learner.send_to(wire, base)
+    assert base.version == 0
+    wire.cut_at = None
+    with monkeypatch.context() as patch:
+        patch.setattr("slipstream.weights.base_copy.digest", no_memory)
+        with pytest.raises(TransferError, match="version 1 does not fit: of the host"):
+            learner.send_to(wire, base)
+    assert base.version == NO_VERSION
+    assert learner.send_to(wire, base) == "full"
+    assert same(base, learner)
+
+
+def no_memory(_: torch.Tensor) -> int:
+    raise MemoryError("of the host")
+
+
+def test_the_weights_that_an_engine_loaded_are_no_base_after_a_failed_transfer() -> None:
+    learner, wire, base = Learner(), Wire(), BaseCopy()
+    learner.send_to(wire, base)
+    loaded = base.mark
+    learner.train(0.15)
+    learner.send_to(wire, base)
+    difference = base.take_difference()
+    assert difference is not None
+    assert difference.since is loaded
+    loaded, wire.cut_at = base.mark, 0
+    learner.train(0.15)
+    with pytest.raises(TransferError, match="cut"):
+        learner.send_to(wire, base)
+    wire.cut_at = None
+    learner.send_to(wire, base)
+    difference = base.take_difference()
+    assert difference is not None
+    assert difference.since is not loaded
 
 
 def test_a_full_version_that_is_cut_leaves_no_copy() -> None:

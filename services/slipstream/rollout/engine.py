@@ -83,7 +83,10 @@ class Engine(Protocol):
         """
 
     async def load_in_full(self) -> None:
-        """Load all of each later version, also where writing the changes of a delta in place was enough."""
+        """Load all of each later version, also where writing the changes of a delta in place was enough.
+
+        Errors: EngineDied.
+        """
 
     async def resume(self) -> None:
         """Go on sampling."""

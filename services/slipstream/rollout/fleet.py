@@ -126,6 +126,7 @@ class FleetMember:
         self._staging_bytes = staging_bytes
         self._parity_bound = parity_bound
         self._parity: BackgroundTask[None] | None = None
+        self._refusal: BackgroundTask[None] | None = None
         self._mismatches = 0
         self._call: Any = None
         self._messages: Messages | None = None
@@ -148,6 +149,8 @@ class FleetMember:
             await self._stay_or_rejoin(FleetStub(channel))
         finally:
             await self._end_comparison()
+            if self._refusal is not None:
+                await self._refusal.drop()
 
     async def _stay_or_rejoin(self, stub: FleetStub) -> None:
         while True:
@@ -174,6 +177,9 @@ class FleetMember:
             self._log.warning("lost the learner", code=lost[0], detail=lost[1])
 
     async def _stay(self, stub: FleetStub) -> None:
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            await refusal.settle()
         self._call = call = stub.Join()
         self._messages = messages = Messages(call)
         self._left = False
@@ -305,7 +311,6 @@ class FleetMember:
         """Compare the engine's logprobs with the learner's; beyond the bound, serve nothing and join again.
 
         The learner then sends the whole version, and the engine loads all of each later one.
-        Errors: EngineDied.
         """
         difference = await mean_difference(self._engine, probe, version)
         if difference is None:
@@ -322,11 +327,15 @@ class FleetMember:
             bound=self._parity_bound,
         )
         if self._served.serving and self._served.version == version:
+            # No await before all of this: a Commit in between would serve another version.
             self._mismatches += 1
             self._base_sender = b""
-            await self._pause()
-            await self._engine.load_in_full()
-            await self._leave("other logprobs than the learner's")
+            self._left = True
+            self._paused_at = time.monotonic()
+            self._served.suspend()
+            self._refusal = BackgroundTask.begin(
+                self._refuse(), "refusal of other logprobs", self._log, version=version
+            )
 
     async def _pause(self) -> None:
         """Pause the engine, which may be paused already, and note since when no version is served."""
@@ -334,6 +343,14 @@ class FleetMember:
             self._paused_at = time.monotonic()
         self._served.suspend()
         await self._engine.pause()
+
+    async def _refuse(self) -> None:
+        """Have the engine load all of later versions, and leave. Errors: EngineDied."""
+        try:
+            await self._engine.pause()
+            await self._engine.load_in_full()
+        finally:
+            await self._leave("other logprobs than the learner's")
 
     async def _leave(self, reason: str) -> None:
         """Tell the learner that this rollout leaves, so that no update waits for it."""

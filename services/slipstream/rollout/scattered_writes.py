@@ -19,7 +19,7 @@ from slipstream.weights.compiled import LONG
 from slipstream.weights.delta import INTEGERS
 
 CHUNK_ELEMENTS = 1 << 21
-"""About so many changes are written at once. Their positions take 8 bytes each, several times."""
+"""Most bytes of gaps that are written at once. The positions of changes take 8 bytes each, several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +57,19 @@ class ScatteredWrites:
         """Write the elements of a sparse change that lie in this place, now or in `finish`."""
         target = place.target
         key = (target.untyped_storage().data_ptr(), target.dtype)
-        waiting = self._waiting.setdefault(key, _Waiting())
         for piece in _pieces(kind, place, new):
+            waiting = self._waiting.setdefault(key, _Waiting())
+            if waiting.pieces and waiting.nbytes + piece.gaps.size > CHUNK_ELEMENTS:
+                self._write(waiting.pieces)
+                waiting = self._waiting[key] = _Waiting()
             waiting.pieces.append(piece)
             waiting.nbytes += piece.gaps.size
-            if waiting.nbytes >= CHUNK_ELEMENTS:
-                self._write(self._waiting.pop(key).pieces)
-                waiting = self._waiting.setdefault(key, _Waiting())
 
     def finish(self) -> None:
         """Write what was collected."""
         while self._waiting:
             _, waiting = self._waiting.popitem()
-            if waiting.pieces:
-                self._write(waiting.pieces)
+            self._write(waiting.pieces)
 
     def _write(self, pieces: Sequence[Piece]) -> None:
         hit = _write(pieces)
@@ -122,13 +121,12 @@ def _write(pieces: Sequence[Piece]) -> list[bool]:
         inside &= index < size[owners]
         rest -= index * stride[owners]
         offsets += index * target_stride[owners]
-    inside &= rest == 0
-
+    chosen = (inside & (rest == 0)).nonzero().squeeze(1)
     flat = torch.empty(0, dtype=dtype, device=device)
     flat.set_(target.untyped_storage())
-    flat[offsets[inside]] = values[inside]
+    flat[offsets[chosen]] = values[chosen]
     hit = torch.zeros(len(pieces), dtype=torch.bool, device=device)
-    hit[owners[inside]] = True
+    hit[owners[chosen]] = True
     return hit.tolist()
 
 

@@ -65,6 +65,7 @@ class VllmEngine:
         self._adapter = adapter
         self._running = asyncio.Event()
         self._running.set()
+        self._pausing, self._idle = asyncio.Lock(), False
         self._salt = "initial"
         self._uncommitted = False
         self._staged: dict[str, Any] | None = None
@@ -156,11 +157,14 @@ class VllmEngine:
 
     async def pause(self) -> None:
         """See Engine."""
-        if self._running.is_set():
-            self._running.clear()
+        self._running.clear()
+        async with self._pausing:
+            if self._idle:
+                return
             # `pause_generation` of vLLM 0.32 does the same, and then sleeps for 20 ms, so that outputs which
             # are on their way arrive first. A token's version is noted in the engine's process.
             await _alive(self._llm.engine_core.pause_scheduler_async(mode="keep", clear_cache=False))
+            self._idle = True
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
         """See Engine."""
@@ -270,10 +274,14 @@ class VllmEngine:
 
     async def load_in_full(self) -> None:
         """See Engine."""
-        await self._ask("load_weights_in_full")
+        try:
+            await self._ask("load_weights_in_full")
+        except TransferError as error:
+            raise EngineDied(str(error)) from error
 
     async def resume(self) -> None:
         """See Engine."""
+        self._idle = False
         await _alive(self._llm.resume_generation())
         self._running.set()
 

@@ -227,7 +227,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         difference = self.base.take_difference()
         changes = difference.changes if difference and difference.since is loaded else None
         if changes is not None:
-            self.written = self._writer.write(self.base.tensors, changes)
+            changed = any(new.change.changes for new in changes)
+            self.written = not changed or self._writer.write(self.base.tensors, changes)
             self._tell_refusal()
         if not self.written:
             self._load(info, tensors)

@@ -45,8 +45,8 @@ class BaseCopy:
     One exception: after a delta whose transfer failed, some tensors may have the version of that delta. A
     delta that begins at `version` or before has the values at all positions that changed since, so it leads
     from both to the same bytes.
-    `mark`: another object with each version, unlike its number, which a learner that was started again gives
-    to other weights.
+    `mark`: another object with each version and after each failure, unlike the number of the version, which a
+    learner that was started again gives to other weights.
     """
 
     def __init__(self) -> None:
@@ -153,24 +153,21 @@ class BaseCopy:
         before, self.version, self._newest = self.version, NO_VERSION, version
         changes: list[TensorChange] = []
         different = sorted({spec.name for spec in manifest.tensors} ^ self._arrived.keys())
-        damage = DamagedDelta(f"it has other tensors: {', '.join(different[:5])}") if different else None
-        usable = False
+        damage: Exception | None = None
+        if different:
+            damage = DamagedDelta(f"it has other tensors: {', '.join(different[:5])}")
         try:
             for bucket in arriving:
                 try:
                     if damage is None:
                         changes += results(in_pool(lambda change: self._apply(*change), bucket))
-                except DamagedDelta as error:
+                except Exception as error:  # of memory, for example
                     damage = error
             if damage is not None:
                 raise TransferError(f"the delta of version {version} does not fit: {damage}") from damage
-            usable = True
-        except TransferError:
-            if damage is None:
-                self.version, usable = before, True
-            raise
         finally:
-            if not usable:
+            self.version, self.mark = before, object()
+            if damage is not None:
                 self.forget()
         return changes
 
@@ -179,8 +176,8 @@ class BaseCopy:
         tensor = self._arrived[name]
         change = Change.read(packed.to("cpu").numpy(), tensor)
         if change.changes:
-            change.apply(tensor)
             self._digests.pop(name, None)
+            change.apply(tensor)
         if name not in self._digests:
             self._digests[name] = digest(tensor)
         if self._digests[name] != change.digest:
