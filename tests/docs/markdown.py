@@ -24,7 +24,7 @@ def section(page: str, title: str) -> str:
 
 def table(text: str, *, first: str) -> list[list[str]]:
     """Return the cells of each row of the table whose first column has the heading `first`."""
-    (lines,) = re.findall(rf"^\| {re.escape(first)} \|.*\n\|[-|]+\|\n((?:\|.*\n?)+)", text, re.MULTILINE)
+    (lines,) = re.findall(rf"^\| {re.escape(first)} \|.*\n\|[-| ]+\|\n((?:\|.*\n?)+)", text, re.MULTILINE)
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in lines.strip().splitlines()]
 
 
