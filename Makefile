@@ -40,7 +40,7 @@ example-smollm2: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Trai
 MARKED := browser or gpu or long or presets or chart or trl or answers or mutants or faults
 PROCESSES ?= 2
 
-test: $(READY)  ## The default tests, with vLLM: a quarter of an hour on two cores. Tests that compare times run alone.
+test: $(READY)  ## The default tests, with vLLM: 35 minutes on two cores. Tests that compare times run alone.
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not ($(MARKED) or alone)"
 	$(BIN)/python -m pytest -m "alone and not ($(MARKED))"
 	$(BIN)/python -m pytest -m browser tests/browser/test_pages.py
