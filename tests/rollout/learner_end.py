@@ -125,9 +125,10 @@ class LearnerEnd:
         base = await engine.base_version()
         delta = self._changes.since(base, manifest, bucket_bytes=DELTA_BUCKET)
         layout, tensors = (manifest, self._weights) if delta is None else (delta.manifest, delta)
+        middle = len(layout.bucket_bytes) // 2
         sending = asyncio.create_task(
             asyncio.to_thread(
-                self.send, layout, tensors, version=version, damage_from_bucket=0 if damaged else None
+                self.send, layout, tensors, version=version, damage_from_bucket=middle if damaged else None
             )
         )
         try:

@@ -145,10 +145,12 @@ def tensors_of(policy: Policy) -> dict[str, torch.Tensor]:
     return {name: tensor.detach() for name, tensor in policy.named_tensors()}
 
 
-def manifest_of(tensors: Tensors, *, bucket_bytes: int = 1 << 26) -> Manifest:
+def manifest_of(
+    tensors: Tensors, *, bucket_bytes: int = 1 << 26, dtype: torch.dtype = torch.float32
+) -> Manifest:
     return plan(
         [(name, tuple(tensor.shape)) for name, tensor in tensors.items()],
-        dtype=torch.float32,
+        dtype=dtype,
         bucket_bytes=bucket_bytes,
         model_fingerprint="print",
     )

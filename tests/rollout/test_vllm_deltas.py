@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from rollout.learner_end import Tensors
+from rollout.learner_end import LearnerEnd, Tensors
 from rollout.live_engine import PROMPT, Live, manifest_of, start_live, tensors_of, with_engine
 from rollout.sharing_learner import SharingLearner
 from slipstream.records import NO_VERSION
@@ -121,6 +121,34 @@ async def test_parts_of_several_senders_lead_to_the_weights_of_a_full_one(live: 
         live.version += 1
         await live.learner.update_in_a_pause(live.engine, manifest, tensors, version=live.version)
         assert await computed(live) == logprobs
+
+
+@with_engine
+async def test_a_learner_that_goes_on_in_another_dtype_sends_a_full_version_and_then_deltas(
+    live: Live,
+) -> None:
+    def in_bfloat16(tensors: Tensors) -> dict[str, torch.Tensor]:
+        return {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
+
+    tensors = in_bfloat16(trained(tensors_of(live.policy), 1.0, seed=11))
+    manifest = manifest_of(tensors, dtype=torch.bfloat16)
+    live.learner.close()  # it forms a new group afterwards
+    learner = LearnerEnd(ranks=len(await live.llm.collective_rpc("weights_base_version")))
+    kinds: list[str] = []
+    try:
+        for update in range(4):
+            tensors = in_bfloat16(trained(tensors, 1.0 if update == 0 else 0.02, seed=300 + update))
+            live.version += 1
+            learner.train(tensors, version=live.version)
+            kinds.append(await learner.change(live.engine, manifest, version=live.version))
+        logprobs = await computed(live)
+    finally:
+        learner.close()
+    assert kinds == ["full", "delta", "delta", "delta"]
+    live.version += 1
+    wide = {name: tensor.float() for name, tensor in tensors.items()}
+    await live.learner.update_in_a_pause(live.engine, manifest_of(wide), wide, version=live.version)
+    assert await computed(live) == logprobs
 
 
 @with_engine
