@@ -7,9 +7,9 @@ first delta is loaded in full as well, to prove that writing is enough. Before e
 share S of the elements; a delta of nothing shows what a pause takes beside the application. The learner's end
 is a thread of this process; the bytes travel over gloo on the loopback, and with the largest model also over
 a loopback that carries G gigabits per second, which needs root. `copy` is the learner's copy of the weights,
-with the comparison for a delta; `step to served` the time from the begin of the copy until the engine samples
-the new version; `pause` the time in which it samples nothing. The ideal pause is the load of the model from
-host memory.
+with the comparison for a delta; `step to served` the time from the begin of the copy until the engine takes
+requests with the new version; `pause` the time in which it takes none. No request runs. The ideal pause is
+the load of the model from host memory.
 """
 
 import argparse

@@ -164,7 +164,7 @@ class FleetMember:
             if self._mismatches >= MOST_MISMATCHES:
                 raise EngineDied(
                     f"the logprobs of {self._mismatches} versions in a row differ from the learner's by more "
-                    f"than weights.parity_bound ({self._parity_bound:g} nats), each after a full load"
+                    f"than weights.parity_bound ({self._parity_bound:g} nats)"
                 )
             self._update = self._received = self._joined_epoch = None
             await asyncio.sleep(self._rejoin_seconds)

@@ -21,7 +21,8 @@ class WeightsConfig(Section):
     port: int = Field(0, ge=0, le=65535)
     """Port of the rendezvous; 0 takes a free one."""
     bucket_mib: float = Field(64.0, gt=0)
-    """Size of a bucket of tensors in MiB; both ends keep three. A larger tensor has a bucket of its own."""
+    """Size of a bucket of tensors in MiB. On a GPU both ends keep three, in host memory all of a version. A
+    larger tensor has a bucket of its own."""
     staging_mib: float = Field(1024.0, ge=0)
     """Host memory in MiB in which an engine process keeps the last version; larger versions pause it."""
     deltas: bool = True
