@@ -142,12 +142,11 @@ def perturbed(policy: Policy, *, seed: int, scale: float = 0.3) -> Policy:
 
 
 def tensors_of(policy: Policy) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach() for name, tensor in policy.named_tensors()}
+    return {name: tensor.detach().to(policy.dtype) for name, tensor in policy.named_tensors()}
 
 
-def manifest_of(
-    tensors: Tensors, *, bucket_bytes: int = 1 << 26, dtype: torch.dtype = torch.float32
-) -> Manifest:
+def manifest_of(tensors: Tensors, *, bucket_bytes: int = 1 << 26) -> Manifest:
+    (dtype,) = {tensor.dtype for tensor in tensors.values()}
     return plan(
         [(name, tuple(tensor.shape)) for name, tensor in tensors.items()],
         dtype=dtype,

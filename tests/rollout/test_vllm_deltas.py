@@ -57,7 +57,7 @@ def trained(tensors: Tensors, share: float, *, seed: int) -> dict[str, torch.Ten
     for name, tensor in tensors.items():
         chosen = torch.rand(tensor.shape, generator=generator) < share
         step = 0.05 * torch.randn(tensor.shape, generator=generator)
-        new[name] = torch.where(chosen, tensor + step, tensor)
+        new[name] = torch.where(chosen, tensor + step, tensor).to(tensor.dtype)
     return new
 
 
@@ -127,17 +127,15 @@ async def test_parts_of_several_senders_lead_to_the_weights_of_a_full_one(live: 
 async def test_a_learner_that_goes_on_in_another_dtype_sends_a_full_version_and_then_deltas(
     live: Live,
 ) -> None:
-    def in_bfloat16(tensors: Tensors) -> dict[str, torch.Tensor]:
-        return {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
-
-    tensors = in_bfloat16(trained(tensors_of(live.policy), 1.0, seed=11))
-    manifest = manifest_of(tensors, dtype=torch.bfloat16)
+    wide = trained(tensors_of(live.policy), 1.0, seed=11)
+    tensors = {name: tensor.to(torch.bfloat16) for name, tensor in wide.items()}
+    manifest = manifest_of(tensors)
     live.learner.close()  # it forms a new group afterwards
     learner = LearnerEnd(ranks=len(await live.llm.collective_rpc("weights_base_version")))
     kinds: list[str] = []
     try:
         for update in range(4):
-            tensors = in_bfloat16(trained(tensors, 1.0 if update == 0 else 0.02, seed=300 + update))
+            tensors = trained(tensors, 1.0 if update == 0 else 0.02, seed=300 + update)
             live.version += 1
             learner.train(tensors, version=live.version)
             kinds.append(await learner.change(live.engine, manifest, version=live.version))

@@ -12,7 +12,12 @@ from rollout.test_vllm_deltas import computed, trained
 from slipstream.weights.group import TransferError
 
 pytestmark = pytest.mark.vllm
-MODELS = {"dense": (0, ()), "experts": (8, ()), "tensor parallel": (0, ("rollout.tensor_parallel=2",))}
+MODELS = {
+    "dense": (0, ()),
+    "bfloat16": (0, ("model.dtype=bfloat16",)),
+    "experts": (8, ()),
+    "tensor parallel": (0, ("rollout.tensor_parallel=2",)),
+}
 MOVES = [
     ("send", "full load"),
     ("send", "full load"),  # the proof
@@ -36,7 +41,7 @@ MOVES = [
 
 @pytest.fixture(
     scope="module",
-    params=[name if name == "dense" else pytest.param(name, marks=pytest.mark.long) for name in MODELS],
+    params=[name if name == "bfloat16" else pytest.param(name, marks=pytest.mark.long) for name in MODELS],
 )
 def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     environment = dict(os.environ)
