@@ -175,7 +175,11 @@ def test_rollouts_without_memory_for_an_arriving_version_are_refused(job: Job, m
     assert "weights.staging_mib: is 1024, so 1 process(es) of an engine need 0.7 GiB each" in err
     assert job.validate(*mounted, values=values("3300Mi"), run=run)
     never = {**run, "weights": {"staging_mib": 0}}
-    assert job.validate(*mounted, values=values("2900Mi"), run=never)
+    assert "staging_mib" not in job.validate(*mounted, values=values("2900Mi"), run=never)
+    low = {**run, "weights": {"staging_mib": 100}}
+    out = job.validate(*mounted, values=values("2900Mi"), run=low)
+    assert "weights.staging_mib: is 100, and a version has " in out
+    assert "engines pause while it arrives" in out
 
 
 def limits(memory: str) -> dict[str, Any]:
