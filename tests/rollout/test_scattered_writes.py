@@ -57,10 +57,10 @@ def test_many_places_in_one_storage(
                 writes.add(str(number), place, TensorChange("source", first_row * SHAPE[1], arrived))
             if not torch.equal(before, view):
                 expected.add(str(number))
-        writes.finish()
+        written = writes.finish()
     assert all(torch.equal(target, view) for target, view in zip(targets, views, strict=True))
     assert not storage[:5].any()
-    assert writes.written == expected
+    assert written == expected
 
 
 def test_the_places_of_a_storage_are_written_by_the_same_number_of_operations() -> None:

@@ -331,18 +331,21 @@ class FleetMember:
             self._mismatches += 1
             self._base_sender = b""
             self._left = True
-            self._paused_at = time.monotonic()
-            self._served.suspend()
+            self._suspend()
             self._refusal = BackgroundTask.begin(
                 self._refuse(), "refusal of other logprobs", self._log, version=version
             )
 
     async def _pause(self) -> None:
-        """Pause the engine, which may be paused already, and note since when no version is served."""
+        """Pause the engine, which may be paused already."""
+        self._suspend()
+        await self._engine.pause()
+
+    def _suspend(self) -> None:
+        """Serve no version, and note since when."""
         if self._served.serving or self._served.version == NO_VERSION:
             self._paused_at = time.monotonic()
         self._served.suspend()
-        await self._engine.pause()
 
     async def _refuse(self) -> None:
         """Have the engine load all of later versions, and leave. Errors: EngineDied."""

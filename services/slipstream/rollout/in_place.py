@@ -26,10 +26,8 @@ from slipstream.weights.transfer import MULTIPLIER, WORD_BYTES, checksum
 
 UNRELATED = {"kv_cache", "_parameters", "_buffers", "_modules"}
 """Attributes of layers that are no form of their weights, or are covered elsewhere."""
-CHUNK_ELEMENTS = 1 << 22
-"""Changes that are written at once. Their positions take 8 bytes each, several times."""
-
-
+CHUNK_WORDS = 1 << 22
+"""Words of a tensor on a device whose checksum is computed at once."""
 Places = Mapping[str, Sequence[tuple[str, Place]]]
 """Where each tensor goes, and the kind of tensor that it is there."""
 
@@ -69,19 +67,21 @@ class ParameterWriter:
     @torch.no_grad()
     def _write(self, tensors: Mapping[str, torch.Tensor], changes: Sequence[TensorChange]) -> bool:
         places, scattered = self._traced(tensors), ScatteredWrites()
+        written: set[str] = set()
         for new in changes:
+            if not new.change.changes:
+                continue
             tensor = tensors[new.tensor]
-            for kind, place in places.get(new.tensor, ()) if new.change.changes else ():
-                if new.change.kind == Kind.SPARSE and not place.has_all_of(tensor):
-                    scattered.add(kind, place, new)
-                    continue
-                scattered.written.add(kind)
+            for kind, place in places.get(new.tensor, ()):
                 if new.change.kind == Kind.FULL:
                     place.copy(tensor)
-                else:
+                    written.add(kind)
+                elif place.has_all_of(tensor):
                     new.change.apply(place.target.view(-1)[new.first :])
-        scattered.finish()
-        written = scattered.written
+                    written.add(kind)
+                else:
+                    scattered.add(kind, place, new)
+        written |= scattered.finish()
         if written <= self._proven:
             return True
         self._in_doubt = written, fingerprints(self._model)
@@ -186,7 +186,7 @@ def _fingerprint(tensor: torch.Tensor) -> int:
     if flat.storage_offset() % WORD_BYTES:
         flat = flat.clone()
     end = flat.numel() - flat.numel() % WORD_BYTES
-    sums = [checksum(_mixed(words)) for words in flat[:end].view(torch.int64).split(CHUNK_ELEMENTS)]
+    sums = [checksum(_mixed(words)) for words in flat[:end].view(torch.int64).split(CHUNK_WORDS)]
     return hash((*sums, *flat[end:].tolist()))
 
 

@@ -47,10 +47,10 @@ class _Waiting:
 
 
 class ScatteredWrites:
-    """Collects changes and writes them. `written`: kinds of tensors of which an element was written."""
+    """Collects changes and writes them."""
 
     def __init__(self) -> None:
-        self.written: set[str] = set()
+        self._written: set[str] = set()
         self._waiting: dict[tuple[int, torch.dtype], _Waiting] = {}
 
     def add(self, kind: str, place: Place, new: TensorChange) -> None:
@@ -65,19 +65,20 @@ class ScatteredWrites:
             waiting.pieces.append(piece)
             waiting.nbytes += piece.gaps.size
 
-    def finish(self) -> None:
-        """Write what was collected."""
+    def finish(self) -> set[str]:
+        """Write what was collected; return the kinds of tensors of which an element was written."""
         while self._waiting:
             _, waiting = self._waiting.popitem()
             self._write(waiting.pieces)
+        return self._written
 
     def _write(self, pieces: Sequence[Piece]) -> None:
         hit = _write(pieces)
-        self.written |= {piece.kind for piece, was_hit in zip(pieces, hit, strict=True) if was_hit}
+        self._written |= {piece.kind for piece, was_hit in zip(pieces, hit, strict=True) if was_hit}
 
 
 def _pieces(kind: str, place: Place, new: TensorChange) -> Iterator[Piece]:
-    """Take a change apart, so that no piece is much larger than a chunk."""
+    """Take a change apart, so that no piece is larger than a chunk."""
     packed, values, size = new.change.gaps.packed, new.change.values, place.target.element_size()
     start, done = new.first, 0
     for first in range(0, packed.size, CHUNK_ELEMENTS):

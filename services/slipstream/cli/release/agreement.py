@@ -138,16 +138,15 @@ def _staging(release: Release) -> Iterator[Problem]:
     if need is None or config.rollout.engine != "vllm":
         return
     if need.version > config.weights.staging_bytes:
-        if not config.weights.staging_mib:
-            return
-        yield Problem(
-            key="weights.staging_mib",
-            reason=f"is {config.weights.staging_mib:g}, and a version has {need.version / MIB:,.0f} MiB: "
-            "engines pause while it arrives, and no version is sent as a delta",
-            remedy=f"raise it to {-(-need.version // MIB)}, if each process of an engine has so much host "
-            "memory and half as much again",
-            severity="note",
-        )
+        if config.weights.staging_mib:  # 0 says that engines may pause
+            yield Problem(
+                key="weights.staging_mib",
+                reason=f"is {config.weights.staging_mib:g}, and a version has {need.version / MIB:,.0f} MiB: "
+                "engines pause while it arrives, and no version is sent as a delta",
+                remedy=f"raise it to {-(-need.version // MIB)}, if each process of an engine has so much "
+                "host memory and half as much again",
+                severity="note",
+            )
         return
     for pool in pools(release.values):
         limit, gpus = _memory_limit(pool), pool["gpu"]["count"]
