@@ -2,8 +2,9 @@
 
 The tokens are random. The logprob of a token names the rollout, and is a hash of the version, the context
 and the token: a completion shows which rollout sampled each token, in which context, at which version.
-FOLDER gets NAME.trace with one line for each token: the time and the hash of the completion so far. The
-prompt in FOLDER/poison.json, a list of token ids, ends the engine.
+FOLDER gets NAME.trace with one line for each token: the time, the request, how many tokens are left to
+sample, and the hash of the completion so far. The prompt in FOLDER/poison.json, a list of token ids, ends the
+engine.
 """
 
 import asyncio
@@ -60,6 +61,8 @@ class TracedEngine(EmulatedEngine):
                 await asyncio.sleep(token_seconds)
                 await self._running.wait()
                 context += (random.randint(*TOKEN_RANGE),)
+                left = sampling.max_tokens - len(chunks) - 1
+                self._trace.write(f"{time.time():.4f} {request_id} {left} {hash_of(context)}\n")
                 chunks.append(self._token(context))
         finally:
             del self._chunks[request_id]
@@ -76,7 +79,6 @@ class TracedEngine(EmulatedEngine):
         return joined(self._chunks.get(request_id, [])[start:])
 
     def _token(self, context: tuple[int, ...]) -> Chunk:
-        self._trace.write(f"{time.time():.4f} {hash_of(context)}\n")
         return Chunk(
             token_ids=context[-1:],
             logprobs=(logprob_of(self._number, self._version, context),),

@@ -43,6 +43,8 @@ START_SECONDS = 240.0
 PUBLISH_SECONDS = 60.0
 TOKENS = 40
 """Of every completion."""
+STREAMS = 6
+"""`until_streams` waits for so many at each rollout."""
 STRAY = ("Task was destroyed", "never retrieved", "Traceback")
 TRACED = Path(__file__).with_name("traced_rollout.py")
 CPU = torch.device("cpu")
@@ -53,6 +55,9 @@ class Traced:
     """A token that an engine sampled."""
 
     time: float
+    request: str
+    left: int
+    """The engine has yet to sample so many tokens for this request."""
     context: str
     """Hash of the prompt and of all tokens up to this one."""
 
@@ -116,7 +121,7 @@ class Circle:
         file = self.folder / f"{name}.trace"
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
         words = [line.split() for line in lines if line.endswith("\n")]
-        return [Traced(float(at), context) for at, context in words]
+        return [Traced(float(at), request, int(left), context) for at, request, left, context in words]
 
     def metric(self, pod: str, name: str, **labels: str) -> float:
         """Return a value of a pod's /metrics page; 0 if it is not there."""
@@ -154,11 +159,15 @@ class Circle:
         await self.until("start of all pods", lambda: all(map(Path.exists, files)), seconds=START_SECONDS)
 
     async def until_streams(self, *rollouts: str) -> None:
-        """Wait until each of these rollouts samples several groups, and a batch was trained."""
+        """Wait until a batch was trained, and each of these rollouts is in the middle of STREAMS completions.
+
+        In the middle, so that none of them ends between the last look at the trace and a signal.
+        """
 
         def streaming(name: str) -> bool:
-            recent = sum(token.time > time.time() - 0.5 for token in self.trace(name))
-            return recent >= 30 and self.metric(name, "groups_running") >= 3
+            newest = {token.request: token for token in self.trace(name)}
+            recent = [token for token in newest.values() if token.time > time.time() - 0.5]
+            return sum(TOKENS * 0.3 <= token.left <= TOKENS * 0.8 for token in recent) >= STREAMS
 
         await self.until("first batch", lambda: len(self.groups) >= self.config.learner.groups_per_step)
         await self.until(f"streams at {', '.join(rollouts)}", lambda: all(map(streaming, rollouts)))
