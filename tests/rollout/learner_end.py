@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import torch
+from slipstream.records import NO_VERSION
 from slipstream.rollout.engine import Engine
 from slipstream.telemetry.logs import Log
 from slipstream.weights.changes import ChangeLog
@@ -108,21 +109,26 @@ class LearnerEnd:
                 self._weights[name] = tensor.clone()
         self._changes.close(version)
 
-    async def change(self, engine: Engine, manifest: Manifest, *, version: int, damaged: bool = False) -> str:
-        """Bring the engine to the last version, by a delta if it has a base; return the kind."""
-        kind = await self.bring_beside(engine, manifest, version=version, damaged=damaged)
+    async def change(
+        self, engine: Engine, manifest: Manifest, *, version: int, damaged: bool = False, new: bool = False
+    ) -> str:
+        """Bring the engine to the last version, by a delta if it has a base; return the kind.
+
+        new: whether its base, if it has one, is of another learner.
+        """
+        kind = await self.bring_beside(engine, manifest, version=version, damaged=damaged, new=new)
         await engine.pause()
         await engine.commit(version)
         await engine.resume()
         return kind
 
     async def bring_beside(
-        self, engine: Engine, manifest: Manifest, *, version: int, damaged: bool = False
+        self, engine: Engine, manifest: Manifest, *, version: int, damaged: bool = False, new: bool = False
     ) -> str:
         """Bring the copy beside the engine's weights to the last version; return the kind of the update."""
         if not self.groups:
             await self.form(engine)
-        base = await engine.base_version()
+        base = NO_VERSION if new else await engine.base_version()
         delta = self._changes.since(base, manifest, bucket_bytes=DELTA_BUCKET)
         layout, tensors = (manifest, self._weights) if delta is None else (delta.manifest, delta)
         middle = len(layout.bucket_bytes) // 2

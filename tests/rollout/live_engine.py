@@ -119,12 +119,12 @@ def start_live(directory: Path, *overrides: str, experts: int = 0, node: NodeRan
     return live
 
 
-def with_engine(test: Callable[[Live], Coroutine[Any, Any, None]]) -> Callable[[Live], None]:
+def with_engine(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test in the loop of the engine."""
 
     @functools.wraps(test)
-    def run(live: Live) -> None:
-        live.play(test(live))
+    def run(live: Live, **parameters: Any) -> None:
+        live.play(test(live, **parameters))
 
     return run
 

@@ -129,6 +129,15 @@ def test_written_changes_lead_to_the_bytes_of_a_full_load(dtype: torch.dtype, sh
         assert same(model, tensors)
 
 
+def test_changes_of_a_learner_that_goes_on_in_another_dtype_are_not_written() -> None:
+    model, tensors = Sharded(torch.bfloat16), random_tensors(torch.bfloat16)
+    writer = proven(model, tensors)
+    wide = {name: tensor.float() for name, tensor in tensors.items()}
+    assert not writer.write(wide, step(wide, 0.02, seed=5))
+    assert "converts a tensor" in writer.refusal
+    assert same(model, tensors), "nothing was written"
+
+
 def test_changes_of_parts_are_counted_from_their_first_element() -> None:
     model, tensors = Sharded(torch.bfloat16), random_tensors(torch.bfloat16)
     writer = proven(model, tensors)
@@ -362,8 +371,9 @@ def test_parameters_that_moved_are_traced_and_proven_again() -> None:
 
 
 def test_tensors_of_other_shards_are_passed_over() -> None:
-    model, tensors = Sharded(torch.float32), random_tensors(torch.float32)
-    writer = proven(model, tensors | {"layers.7.other.weight": torch.ones(12)})
+    model = Sharded(torch.float32)
+    tensors = random_tensors(torch.float32) | {"layers.7.other.weight": torch.ones(12)}
+    writer = proven(model, tensors)
     assert writer.write(tensors, step(tensors, 0.1, seed=1))
     assert same(model, tensors)
 

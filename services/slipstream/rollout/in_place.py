@@ -30,6 +30,8 @@ CHUNK_WORDS = 1 << 22
 """Words of a tensor on a device whose checksum is computed at once."""
 Places = Mapping[str, Sequence[tuple[str, Place]]]
 """Where each tensor goes, and the kind of tensor that it is there."""
+Layout = Mapping[str, tuple[torch.dtype, torch.Size]]
+"""What kind of tensors a learner sends; one that was started again may send another dtype."""
 
 
 class ParameterWriter:
@@ -42,7 +44,8 @@ class ParameterWriter:
         self.refusal = ""
         self._model = model
         self._places: Places | None = None
-        self._addresses: dict[str, int] = {}
+        self._traced_for: tuple[Mapping[str, int], Layout] = {}, {}
+        """Addresses of the parameters, and the tensors of the checkpoint, of which these are the places."""
         self._proven: set[str] = set()
         """Kinds of tensors."""
         self._in_doubt: tuple[set[str], dict[str, int]] | None = None
@@ -108,13 +111,18 @@ class ParameterWriter:
             self._proven |= kinds
 
     def _traced(self, tensors: Mapping[str, torch.Tensor]) -> Places:
-        """Return where each tensor goes. The parameters may have moved since. Errors: UntraceableLoad."""
+        """Return where each tensor goes. Errors: UntraceableLoad.
+
+        The parameters may have moved since the last call, and the tensors may be of another learner.
+        """
         owned = (*self._model.named_parameters(), *self._model.named_buffers())
         addresses = {name: tensor.data_ptr() for name, tensor in owned}
-        if self._places is None or addresses != self._addresses:
+        layout = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+        if self._places is None or (addresses, layout) != self._traced_for:
             self._proven.clear()
             before = fingerprints(self._model)
-            self._places, self._addresses = _with_kinds(trace(self._model, tensors)), addresses
+            self._places = _with_kinds(trace(self._model, tensors))
+            self._traced_for = addresses, layout
             if changed := _different(before, fingerprints(self._model)):
                 raise UntraceableLoad(f"a loader makes {changed} from a tensor")
         return self._places
