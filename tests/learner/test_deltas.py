@@ -42,15 +42,72 @@ def test_after_the_first_version_only_changed_elements_are_sent(policy: Policy) 
     play(policy, scene)
 
 
-def test_the_full_version_is_sent_if_one_rollout_keeps_nothing(policy: Policy) -> None:
+def test_a_rollout_that_keeps_nothing_gets_full_versions_after_the_others_got_their_changes(
+    policy: Policy,
+) -> None:
     async def scene(learner: Learner) -> None:
         a, b = keeping("a"), Worker("b")
         await learner.join(a, b)
-        for version in (1, 2):
-            await learner.train(version, SHARE)
+        for version in (1, 2, 3):
+            assert (await learner.train(version, SHARE)).rollouts == 2
             assert learner.has(a)
             assert learner.has(b)
+        assert a.bases == [FULL, 1, 2]
+        assert b.bases == [FULL, FULL, FULL]
+        assert a.epochs == [1, 2, 4]
+        assert b.epochs == [1, 3, 5]
+
+    play(policy, scene)
+
+
+def test_a_rollout_that_lost_its_base_does_not_cost_the_others_theirs(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        a, b, c = keeping("a"), keeping("b"), keeping("c")
+        await learner.join(a, b, c)
+        await learner.train(1, SHARE)
+        assert b.base is not None
+        b.base.forget()
+        for version in (2, 3, 4):
+            assert (await learner.train(version, SHARE)).rollouts == 3
+            assert all(learner.has(worker) for worker in (a, b, c))
+        assert a.bases == c.bases == [FULL, 1, 2, 3]
+        assert b.bases == [FULL, FULL, 2, 3]
+        assert a.epochs[-1] == b.epochs[-1], "all are in one group again"
+
+    play(policy, scene)
+
+
+def test_a_joiner_in_a_publication_gets_the_full_version_after_the_others_got_their_changes(
+    policy: Policy,
+) -> None:
+    async def scene(learner: Learner) -> None:
+        early, late = keeping("early"), keeping("late")
+        await learner.join(early)
+        await learner.train(1, SHARE)
+        await learner.join(late)
+        assert (await learner.train(2, SHARE)).rollouts == 2
+        assert learner.has(early)
+        assert learner.has(late)
+        assert early.bases == [FULL, 1]
+        assert early.epochs == [1], "its group has not changed"
+        assert late.bases == [FULL]
+        await learner.train(3, SHARE)
+        assert (early.bases, late.bases) == ([FULL, 1, 2], [FULL, 2])
+        assert early.epochs[-1] == late.epochs[-1]
+
+    play(policy, scene)
+
+
+def test_all_rollouts_get_the_full_version_together_if_there_is_no_delta(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        a, b = keeping("a"), keeping("b")
+        await learner.join(a, b)
+        await learner.train(1, SHARE)
+        assert b.base is not None
+        b.base.forget()
+        await learner.train(2, 0.9)
         assert a.bases == b.bases == [FULL, FULL]
+        assert a.epochs == [1]
 
     play(policy, scene)
 
@@ -87,7 +144,7 @@ def test_a_joiner_gets_the_full_version_alone_and_then_deltas_like_the_others(po
 
 def test_a_rollout_that_was_away_for_some_versions_gets_what_changed_since(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
-        away, steady = keeping("away"), keeping("steady")
+        away, steady = keeping("away", serving_version=1), keeping("steady")
         (stay, _) = await learner.join(away, steady)
         await learner.train(1, SHARE)
         stay.cancel()

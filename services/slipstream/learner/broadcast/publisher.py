@@ -3,8 +3,9 @@
     Prepare ─▶ form the group (new members: new epoch) ─▶ all Ready ─▶ Begin ─▶ broadcast
             ─▶ Applied ─▶ Commit ─▶ Serving, each member as soon as it can
 
-The broadcast is a delta if every member keeps a version from which the changes are known: the oldest of these
-versions is its base. Otherwise it is the full version.
+The broadcast is a delta if the members keep versions from which the changes are known: the oldest of these
+versions is its base. Members that keep none, such as new ones, get the full version after the others, in a
+group of their own. If there is no delta, all members get the full version together.
 
 If anything fails, the epoch ends, and the members that do not serve the version yet get all of it again in a
 new epoch. A member that is late is left out of the update (latecomers). If the forming of a group or a
@@ -24,6 +25,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from slipstream.config import WeightsConfig
+from slipstream.config.sections.services import LARGEST_DELTA
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
 from slipstream.learner.broadcast.latecomers import POLL_SECONDS, Answers, Latecomers
 from slipstream.learner.broadcast.pace import Pace
@@ -103,6 +105,8 @@ class Publisher:
         self._sender = secrets.token_bytes(SENDER_BYTES)
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
+        self._without_base: set[Member] = set()
+        """Members that kept no version while others did. They are updated after the others."""
         self._failing = False
         self._given_up = 0
         """Groups in a row that were given up because another rank of the learner failed."""
@@ -128,7 +132,7 @@ class Publisher:
         self._stood_still = False
         self._latecomers.begin()
         with self._shown_as_running():
-            while members := self._latecomers.expected(version):
+            while members := self._next_members(version):
                 await self._attempt(version, members)
                 updated.update(member for member in members if member.version == version)
         self._metrics.set("policy_version", version)
@@ -149,6 +153,15 @@ class Publisher:
         """Send no weights from now on, for this reason."""
         self._refusal = reason
 
+    def _next_members(self, version: int) -> list[Member]:
+        """Return the members to bring to the version next."""
+        members = self._latecomers.expected(version)
+        if self._changed is None or self._changed > LARGEST_DELTA:  # all get the full version
+            return members
+        self._without_base.intersection_update(self._fleet.members())
+        last = self._without_base | {member for member in members if member.version == NO_VERSION}
+        return [member for member in members if member not in last] or members
+
     @contextmanager
     def _shown_as_running(self) -> Iterator[None]:
         self._metrics.set("publish_started_timestamp_seconds", time.time())
@@ -167,7 +180,14 @@ class Publisher:
                 return
             key = new_key() if self._encrypts else b""
             members = list(ready)
-            broadcast = await asyncio.to_thread(self._senders.choose, min(ready.values()), key)
+            bases = {member: base for member, base in ready.items() if base != NO_VERSION}
+            oldest = min(bases.values(), default=NO_VERSION)
+            broadcast = await asyncio.to_thread(self._senders.choose, oldest, key)
+            self._without_base -= bases.keys()
+            if len(bases) < len(ready) and broadcast.kind == "delta":
+                self._without_base |= ready.keys() - bases.keys()
+                self._abort(members, "rollouts without a base get the full version after the others")
+                return
         self._metrics.count("updates_sent_total", kind=broadcast.kind)
         layout = manifest_to_proto(broadcast.manifest)
         for member in members:
