@@ -8,8 +8,10 @@ share S of the elements; a delta of nothing shows what a pause takes beside the 
 is a thread of this process; the bytes travel over gloo on the loopback, and with the largest model also over
 a loopback that carries G gigabits per second, which needs root. `copy` is the learner's copy of the weights,
 with the comparison for a delta; `step to served` the time from the begin of the copy until the engine takes
-requests with the new version; `pause` the time in which it takes none. No request runs. The ideal pause is
-the load of the model from host memory.
+requests with the new version; `pause` the time in which it takes none. The ideal pause is the load of the
+model from host memory. No request runs in the first table. In the second, a request runs during each update:
+`token` is the median time from one of its tokens to the next before the update, `longest` the longest one
+during it. What the request sees of the update is their difference.
 """
 
 import argparse
@@ -17,8 +19,11 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -46,6 +51,9 @@ MIB = 1 << 20
 PAUSED, BESIDE = "in full, in the pause", "in full, beside the weights"
 DELTA, EMPTY = "as a delta", "as a delta of nothing"
 UNCOUNTED = 2
+PROMPT, REQUEST_TOKENS = (3, 4, 5), 512
+TOKENS_BEFORE, TOKENS_AFTER = 8, 2
+POLL_SECONDS = 0.001
 
 
 @dataclass(slots=True)
@@ -58,6 +66,13 @@ class Measured:
     sent: int = 0
     in_place: list[bool] = field(default_factory=list)
     """Whether it was written in place."""
+    token: list[float] = field(default_factory=list)
+    longest: list[float] = field(default_factory=list)
+
+    @property
+    def seen(self) -> float:
+        """Return the seconds by which an update delays a token of a running request."""
+        return median(longest - token for longest, token in zip(self.longest, self.token, strict=True))
 
 
 Way = tuple[float | None, str]
@@ -81,19 +96,27 @@ def main() -> None:
             parser.error(str(error))
     print("| size | network | sent | MiB sent | copy | step to served | pause |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
+    rows = [
+        "| size | sent | pause | token | longest | seen by the request |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for layers in arguments.layers:
         ways: list[Way] = [(None, sent) for sent in (PAUSED, BESIDE, DELTA, EMPTY)]
         if layers == arguments.layers[-1]:
             ways += [(gbit, sent) for gbit in arguments.gbit for sent in (BESIDE, DELTA)]
         with tempfile.TemporaryDirectory() as scratch:
             config = _configuration(Path(scratch), layers, arguments.width)
-            measured = _measured(config, ways, arguments)
-    print()
+            measured, with_request = _measured(config, ways, arguments, rows)
+    print("", *rows, "", sep="\n")
     paused, full, delta, empty = (measured[None, sent] for sent in (PAUSED, BESIDE, DELTA, EMPTY))
     ratio = median(full.pause) / median(paused.pause)
     print_ratio("pause with a version received beside the weights / in the pause", ratio)
     print_ratio("pause of a full version / of a delta", median(full.pause) / median(delta.pause))
     print_ratio("milliseconds of a pause that applies nothing", 1000 * median(empty.pause))
+    ratio = with_request[BESIDE].seen / with_request[DELTA].seen
+    print_ratio("delay of a running request by a full version / by a delta", ratio)
+    milliseconds = 1000 * (with_request[DELTA].seen - median(with_request[DELTA].pause))
+    print_ratio("milliseconds by which a request sees more than the pause of a delta", milliseconds)
     print_ratio("bytes of a delta / of a full version", delta.sent / full.sent)
     print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(full.copy))
     print_ratio("step to served of a full version / of a delta", median(full.served) / median(delta.served))
@@ -103,10 +126,14 @@ def main() -> None:
 
 
 def _measured(
-    config: RunConfig, ways: Sequence[Way], arguments: argparse.Namespace
-) -> Mapping[Way, Measured]:
-    """Print and return what each way took."""
-    nbytes, measured = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
+    config: RunConfig, ways: Sequence[Way], arguments: argparse.Namespace, rows: list[str]
+) -> tuple[Mapping[Way, Measured], Mapping[str, Measured]]:
+    """Print and return what each way took, also with a running request, which has rows of its own."""
+    nbytes, measured, with_request = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
+    for sent, each in with_request.items():
+        seconds = (median(each.pause), median(each.token), median(each.longest), each.seen)
+        cells = " | ".join(f"{1000 * each:,.0f} ms" for each in seconds)
+        rows.append(f"| {nbytes / MIB:,.0f} MiB | {sent} | {cells} |")
     for (gbit, sent), each in measured.items():
         carries = "loopback" if gbit is None else f"{gbit:g} Gb/s"
         how = {"written in place" if in_place else "loaded in full" for in_place in each.in_place}
@@ -118,23 +145,24 @@ def _measured(
             f"| {nbytes / MIB:,.0f} MiB | {carries} | {applied if sent == DELTA else sent} "
             f"| {each.sent / MIB:,.1f} | {cells} |"
         )
-    return measured
+    return measured, with_request
 
 
 def _configuration(directory: Path, layers: int, width: int) -> RunConfig:
-    make_tiny_model(TinyModel(layers=layers, width=width, heads=width // 64), directory, seed=1)
+    tiny = TinyModel(layers=layers, width=width, heads=width // 64, max_tokens=2 * REQUEST_TOKENS)
+    make_tiny_model(tiny, directory, seed=1)
     return parse_config(
         {
             "model": {"path": str(directory), "dtype": "bfloat16"},
-            "rollout": {"group_size": 8, "max_groups": 4, "kv_cache_gib": 0.1, "max_new_tokens": 16},
+            "rollout": {"group_size": 8, "max_groups": 4, "kv_cache_gib": 0.2, "max_new_tokens": 16},
         }
     )
 
 
 async def _measure(
     config: RunConfig, ways: Sequence[Way], rounds: int, share: float
-) -> tuple[int, Mapping[Way, Measured]]:
-    """Return the bytes of a version, and what each way took with one engine."""
+) -> tuple[int, Mapping[Way, Measured], Mapping[str, Measured]]:
+    """Return the bytes of a version, what each way took with one engine, and some with a running request."""
     policy = load_trained(config, device=CPU)
     tensors = {name: tensor.detach().to(policy.dtype, copy=True) for name, tensor in policy.named_tensors()}
     manifest = plan(
@@ -148,18 +176,81 @@ async def _measure(
     try:
         store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
         ends = Ends(engine, manifest, tensors, await _form(engine, store), share=share)
+        with_request = {sent: Measured() for sent in (PAUSED, BESIDE, DELTA, EMPTY)}
+        for sent, counted in with_request.items():
+            for _ in range(UNCOUNTED + rounds):
+                async with running(engine) as request:
+                    await request.until(TOKENS_BEFORE)
+                    began = time.perf_counter()
+                    await ends.update(sent, counted)
+                    await request.until(len(request.moments) + TOKENS_AFTER)
+                    counted.token.append(request.token(before=began))
+                    counted.longest.append(request.longest(after=began))
         measured = {way: Measured() for way in ways}
         for gbit, sent in ways:
             if gbit is not None:
                 network.limit(gbit)
             for _ in range(UNCOUNTED + rounds):
                 await ends.update(sent, measured[gbit, sent])
-        for seconds in measured.values():
-            for each in (seconds.copy, seconds.served, seconds.pause, seconds.in_place):
-                del each[:UNCOUNTED]
-        return manifest.nbytes, measured
+        for each in (*measured.values(), *with_request.values()):
+            for seconds in (each.copy, each.served, each.pause, each.in_place, each.token, each.longest):
+                del seconds[:UNCOUNTED]
+        return manifest.nbytes, measured, with_request
     finally:
         await engine.close()
+
+
+class Request:
+    """A request that an engine answers, and the moments at which its tokens arrived."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self._engine = engine
+        self.moments: list[float] = []
+
+    async def run(self) -> None:
+        """Sample REQUEST_TOKENS tokens."""
+        name = uuid.uuid4().hex
+        sampling = {"temperature": 1.0, "max_tokens": REQUEST_TOKENS, "ignore_eos": True, "logprobs": 0}
+        answer = asyncio.create_task(self._engine._finished(PROMPT, name, **sampling))
+        try:
+            while not answer.done():
+                tokens = self._engine.sampled(name, len(self.moments)).token_ids
+                self.moments += [time.perf_counter()] * len(tokens)
+                await asyncio.sleep(POLL_SECONDS)
+            raise RuntimeError("the request ended before the update")
+        finally:
+            answer.cancel()
+
+    async def until(self, tokens: int) -> None:
+        """Return once it has so many tokens."""
+        while len(self.moments) < tokens:  # noqa: ASYNC110 (they arrive from another process)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def token(self, *, before: float) -> float:
+        """Return the median time from one token to the next, of tokens that arrived before a moment."""
+        return median(self._gaps(lambda moment: moment <= before)[1:])
+
+    def longest(self, *, after: float) -> float:
+        """Return the longest time from one token to the next, of tokens that arrived after a moment."""
+        return max(self._gaps(lambda moment: moment > after))
+
+    def _gaps(self, counts: Callable[[float], bool]) -> list[float]:
+        return [second - first for first, second in pairwise(self.moments) if counts(second)]
+
+
+@asynccontextmanager
+async def running(engine: VllmEngine) -> AsyncIterator[Request]:
+    """Run a request, which is ended afterwards. Errors: RuntimeError if it has ended itself."""
+    request = Request(engine)
+    answering = asyncio.create_task(request.run())
+    try:
+        yield request
+    finally:
+        ended = answering.done()
+        answering.cancel()
+        with suppress(asyncio.CancelledError):
+            await answering
+        assert not ended
 
 
 async def _form(engine: VllmEngine, store: RendezvousStore) -> WeightGroup:
