@@ -41,6 +41,12 @@ class Machine:
         """Lose every packet from now on."""
         _ip("link", "set", self.link, "down")
 
+    def reset(self) -> None:
+        """Reset all connections: both ends get an error at once, and new connections are possible."""
+        command = (*self.prefix, "ss", "--kill", "--tcp", "--no-header")
+        killed = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert killed.stdout, f"no connection was reset: {killed.stderr}"
+
     def mend(self) -> None:
         """Lose no more packets."""
         _ip("link", "set", self.link, "up")
