@@ -35,7 +35,7 @@ ROLLOUTS = 4
 PATIENCE = 2.0
 DEADLINE = 60.0
 GO_ON_SECONDS = DEADLINE / 3
-"""The rollouts that are not disturbed serve the version before; it takes 0.3 to 9 s, as the fault is noticed."""
+"""The rollouts that are not disturbed serve the version before. It takes 0.3 to 9 s."""
 PAUSE_SECONDS = 2.0
 """The longest pause of a rollout that is not disturbed; 0.3 s of it are the load."""
 

@@ -90,8 +90,8 @@ class Sequence:
     draw: random.Random
     tensors: dict[str, torch.Tensor]
     learner: LearnerEnd
-    known: bool = False
-    """Whether the engine has got a version of this learner, whose base it believes."""
+    new: bool = True
+    """Whether the engine has got no version of this learner yet, so that its base is of another one."""
     history: list[str] = field(default_factory=list)
     served: list[tuple[dict[str, torch.Tensor], list[float], list[Any]]] = field(default_factory=list)
 
@@ -105,15 +105,15 @@ class Sequence:
         live, learner, manifest = self.live, self.learner, manifest_of(self.tensors)
         if move == "damage":
             with pytest.raises(TransferError, match="arrived damaged"):
-                await learner.change(live.engine, manifest, version=live.version, damaged=True, new=self._new)
+                await learner.change(live.engine, manifest, version=live.version, damaged=True, new=self.new)
         elif move == "keep":
-            await learner.bring_beside(live.engine, manifest, version=live.version, new=self._new)
-            self.known = True
+            await learner.bring_beside(live.engine, manifest, version=live.version, new=self.new)
+            self.new = False
         elif move == "pause":
             await learner.update_in_a_pause(live.engine, manifest, self.tensors, version=live.version)
         elif move != "miss":
-            kind = await learner.change(live.engine, manifest, version=live.version, new=self._new)
-            self.known = True
+            kind = await learner.change(live.engine, manifest, version=live.version, new=self.new)
+            self.new = False
             in_place = all([each for each, _ in await self._in_each("weights_written_in_place")])
             self.history.append(f"{move}: {kind}{' in place' * in_place}")
         if move not in {"miss", "damage", "keep"}:
@@ -140,10 +140,6 @@ class Sequence:
             for prints in await self._in_each("fingerprints")
         ]
 
-    @property
-    def _new(self) -> bool:
-        return not self.known
-
     def _train(self, move: str) -> None:
         self.live.version += 1
         seed = self.draw.randrange(1 << 30)
@@ -158,7 +154,7 @@ class Sequence:
     async def _resume(self, *, other_dtype: bool) -> None:
         self.learner.close()
         ranks = len(await self._in_each("weights_base_version"))
-        self.learner, self.known = LearnerEnd(ranks=ranks), False
+        self.learner, self.new = LearnerEnd(ranks=ranks), True
         self.live.version -= 2
         if other_dtype:
             (dtype,) = {tensor.dtype for tensor in self.tensors.values()}
