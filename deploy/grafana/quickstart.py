@@ -31,11 +31,15 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=6.0, help="of training before the pictures are drawn"
     )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting of the run")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        with prometheus(folder, scrape_seconds=SCRAPE_SECONDS) as url, quickstart(folder) as run_dir:
+        with (
+            prometheus(folder, scrape_seconds=SCRAPE_SECONDS) as url,
+            quickstart(folder, options.set) as run_dir,
+        ):
             started = time.time()
             write_targets(folder, RELEASE, pods(run_dir), {"rollout-0": "default"})
             time.sleep(options.minutes * 60)
@@ -51,10 +55,13 @@ def draw(url: str, *, minutes: float, output: Path) -> None:
 
 
 @contextmanager
-def quickstart(folder: Path) -> Iterator[Path]:
-    """The run directory of a quickstart whose pods are all ready; the run is stopped with the block."""
+def quickstart(folder: Path, further: Sequence[str] = ()) -> Iterator[Path]:
+    """The run directory of a quickstart whose pods are all ready; the run is stopped with the block.
+
+    further: settings, as KEY=VALUE.
+    """
     runs = folder / "runs"
-    settings = [f"runs_dir={runs}", "learner.steps=1000000", "console.enabled=false"]
+    settings = [f"runs_dir={runs}", "learner.steps=1000000", "console.enabled=false", *further]
     options = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "slipstream.cli", "run", "examples/addition.yaml", "--plain", *options]
     process = subprocess.Popen(command, cwd=ROOT)
