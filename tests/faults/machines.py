@@ -45,7 +45,7 @@ class Machine:
         """Reset all connections: both ends get an error at once, and new connections are possible."""
         command = (*self.prefix, "ss", "--kill", "--tcp", "--no-header")
         killed = subprocess.run(command, check=True, capture_output=True, text=True)
-        assert killed.stdout, f"no connection was reset: {killed.stderr}"
+        assert killed.stdout, f"this kernel resets no connections: {killed.stderr}"
 
     def mend(self) -> None:
         """Lose no more packets."""

@@ -167,7 +167,7 @@ class Circle:
         def streaming(name: str) -> bool:
             newest = {token.request: token for token in self.trace(name)}
             recent = [token for token in newest.values() if token.time > time.time() - 0.5]
-            return sum(TOKENS * 0.3 <= token.left <= TOKENS * 0.8 for token in recent) >= STREAMS
+            return sum(TOKENS * 0.4 <= token.left <= TOKENS * 0.8 for token in recent) >= STREAMS
 
         await self.until("first batch", lambda: len(self.groups) >= self.config.learner.groups_per_step)
         await self.until(f"streams at {', '.join(rollouts)}", lambda: all(map(streaming, rollouts)))

@@ -7,6 +7,7 @@ from learner.worker import Learner, Worker, play, until
 from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.policy.model import Policy
 from slipstream.weights.base_copy import BaseCopy
+from slipstream.weights.changes import MOST_VERSIONS
 from slipstream.weights.delta import bits
 
 SHARE = 0.02
@@ -54,8 +55,8 @@ def test_a_rollout_that_keeps_nothing_gets_full_versions_after_the_others_got_th
             assert learner.has(b)
         assert a.bases == [FULL, 1, 2]
         assert b.bases == [FULL, FULL, FULL]
-        assert a.epochs == [1, 2, 4]
-        assert b.epochs == [1, 3, 5]
+        assert a.epochs == [1, 2, 4, 5]
+        assert b.epochs == [1, 3, 4, 6], "in epochs 1 and 4 the learner found that it keeps nothing"
 
     play(policy, scene)
 
@@ -83,17 +84,110 @@ def test_a_joiner_in_a_publication_gets_the_full_version_after_the_others_got_th
     async def scene(learner: Learner) -> None:
         early, late = keeping("early"), keeping("late")
         await learner.join(early)
-        await learner.train(1, SHARE)
+        for version in (1, 2):
+            await learner.train(version, SHARE)
         await learner.join(late)
-        assert (await learner.train(2, SHARE)).rollouts == 2
+        assert (await learner.train(3, SHARE)).rollouts == 2
         assert learner.has(early)
         assert learner.has(late)
-        assert early.bases == [FULL, 1]
+        assert early.bases == [FULL, 1, 2]
         assert early.epochs == [1], "its group has not changed"
         assert late.bases == [FULL]
-        await learner.train(3, SHARE)
-        assert (early.bases, late.bases) == ([FULL, 1, 2], [FULL, 2])
+        await learner.train(4, SHARE)
+        assert (early.bases, late.bases) == ([FULL, 1, 2, 3], [FULL, 3])
         assert early.epochs[-1] == late.epochs[-1]
+
+    play(policy, scene)
+
+
+def test_rollouts_that_come_back_or_join_between_two_versions_get_what_they_lack(policy: Policy) -> None:
+    """The version is published again, so nothing has changed since the last publication."""
+
+    async def scene(learner: Learner) -> None:
+        away, steady, new = keeping("away", serving_version=1), keeping("steady"), keeping("new")
+        (stay, _) = await learner.join(away, steady)
+        await learner.train(1, SHARE)
+        stay.cancel()
+        await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+        await learner.train(2, SHARE)
+        await learner.join(away, new)
+        async with learner.weights:
+            assert (await asyncio.wait_for(learner.publisher.publish(2), 10)).rollouts == 3
+        assert away.bases == [FULL, 1]
+        assert new.bases == [FULL]
+        assert all(learner.has(worker) for worker in (away, steady, new))
+        assert learner.fleet.epoch == 4
+
+    play(policy, scene)
+
+
+def test_a_rollout_that_keeps_a_base_and_serves_nothing_gets_a_delta_before_new_ones(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        paused, steady, new = keeping("paused"), keeping("steady"), keeping("new")
+        (stay, _) = await learner.join(paused, steady)
+        await learner.train(1, SHARE)
+        stay.cancel()
+        await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+        await learner.join(paused, new)
+        assert (await learner.train(2, SHARE)).rollouts == 3
+        assert paused.bases == [FULL, 1]
+        assert new.bases == [FULL]
+        assert all(learner.has(worker) for worker in (paused, steady, new))
+        assert learner.fleet.epoch <= 5
+
+    play(policy, scene)
+
+
+def test_a_late_rollout_and_a_new_one_are_both_caught_up(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        late, steady, new = keeping("late"), keeping("steady"), keeping("new")
+        await learner.join(late, steady)
+        await learner.train(1, SHARE)
+        late.faults.append("late_at_prepare")
+        assert (await learner.train(2, SHARE)).rollouts == 1
+        late.go.set()
+        learner.fleet.joined.clear()
+        catching_up = asyncio.create_task(catch_up(learner.publisher, learner.fleet, learner.weights))
+        await learner.join(new)
+        await new.events.wait_for("serving 2")
+        await late.events.wait_for("serving 2")
+        assert late.bases == [FULL, 1]
+        assert learner.has(late)
+        assert learner.has(new)
+        catching_up.cancel()
+
+    play(policy, scene, max_lag=2, timeout_seconds=20.0, patience_seconds=5.0)
+
+
+def test_a_base_that_is_too_old_for_a_delta_does_not_cost_the_others_theirs(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        away, steady = keeping("away", serving_version=1), keeping("steady")
+        (stay, _) = await learner.join(away, steady)
+        await learner.train(1, SHARE)
+        stay.cancel()
+        await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+        last = MOST_VERSIONS + 3
+        for version in range(2, last):
+            await learner.train(version, SHARE / 10)
+        await learner.join(away)
+        assert (await learner.train(last, SHARE / 10)).rollouts == 2
+        assert away.bases == [FULL, FULL]
+        assert steady.bases == [FULL, *range(1, last)]
+        assert learner.has(away)
+        assert learner.has(steady)
+
+    play(policy, scene)
+
+
+def test_without_bases_a_joiner_shares_the_full_version_of_the_others(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        a, b = Worker("a"), Worker("b")
+        await learner.join(a)
+        await learner.train(1, SHARE)
+        await learner.join(b)
+        await learner.train(2, SHARE)
+        assert a.epochs[-1] == b.epochs[-1]
+        assert value(learner, "updates_sent_total", kind="full") == 2
 
     play(policy, scene)
 

@@ -73,6 +73,8 @@ class Live:
     learner: LearnerEnd
     metrics: Metrics
     version: int = 0
+    writes_in_place: bool = True
+    """Whether it writes deltas in place; not if its layers compute with packed copies, or with adapters."""
 
     def play(self, test: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the engine's loop."""

@@ -136,6 +136,22 @@ def test_changes_of_a_learner_that_goes_on_in_another_dtype_are_not_written() ->
     assert not writer.write(wide, step(wide, 0.02, seed=5))
     assert "converts a tensor" in writer.refusal
     assert same(model, tensors), "nothing was written"
+    assert not writer.write(tensors, step(tensors, 0.1, seed=6)), "it is proven anew"
+    model.load_weights(tensors.items())
+    writer.prove()
+    assert writer.write(tensors, step(tensors, 0.1, seed=7))
+    assert same(model, tensors)
+
+
+def test_a_refusal_for_other_logprobs_outlives_a_learner_in_another_dtype() -> None:
+    model, tensors = Sharded(torch.bfloat16), random_tensors(torch.bfloat16)
+    writer = proven(model, tensors)
+    wide = {name: tensor.float() for name, tensor in tensors.items()}
+    writer.write(wide, step(wide, 0.02, seed=5))
+    writer.refuse("other logprobs")
+    for _ in range(2):
+        assert not writer.write(tensors, step(tensors, 0.1, seed=6))
+    assert writer.refusal
 
 
 def test_changes_of_parts_are_counted_from_their_first_element() -> None:

@@ -42,6 +42,8 @@ class ParameterWriter:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.refusal = ""
+        self._untraceable: Layout | None = None
+        """The tensors of which the places could not be found, if that is the refusal."""
         self._model = model
         self._places: Places | None = None
         self._traced_for: tuple[Mapping[str, int], Layout] = {}, {}
@@ -57,12 +59,15 @@ class ParameterWriter:
         new in it.
         """
         self._in_doubt = None
+        layout = _layout(tensors)
+        if self._untraceable not in (None, layout):  # another learner's, which may be written
+            self.refusal, self._untraceable = "", None
         if self.refusal:
             return False
         try:
             return self._write(tensors, changes)
         except UntraceableLoad as error:
-            self.refusal = str(error)
+            self.refusal, self._untraceable = str(error), layout
         except Exception as error:  # of a device without memory, or of a tensor that has no plain one
             self.refusal = f"{type(error).__name__}: {error}"
         return False
@@ -92,7 +97,7 @@ class ParameterWriter:
 
     def refuse(self, reason: str) -> None:
         """Write nothing more, for this reason unless there was one before."""
-        self.refusal = self.refusal or reason
+        self.refusal, self._untraceable = self.refusal or reason, None
 
     def prove(self) -> None:
         """Compare what `write` did with the same version, which was loaded in full after it."""
@@ -117,7 +122,7 @@ class ParameterWriter:
         """
         owned = (*self._model.named_parameters(), *self._model.named_buffers())
         addresses = {name: tensor.data_ptr() for name, tensor in owned}
-        layout = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+        layout = _layout(tensors)
         if self._places is None or (addresses, layout) != self._traced_for:
             self._proven.clear()
             before = fingerprints(self._model)
@@ -126,6 +131,10 @@ class ParameterWriter:
             if changed := _different(before, fingerprints(self._model)):
                 raise UntraceableLoad(f"a loader makes {changed} from a tensor")
         return self._places
+
+
+def _layout(tensors: Mapping[str, torch.Tensor]) -> Layout:
+    return {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
 
 
 def _different(before: Mapping[str, int], after: Mapping[str, int]) -> str:

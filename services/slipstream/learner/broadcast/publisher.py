@@ -3,9 +3,9 @@
     Prepare ─▶ form the group (new members: new epoch) ─▶ all Ready ─▶ Begin ─▶ broadcast
             ─▶ Applied ─▶ Commit ─▶ Serving, each member as soon as it can
 
-The broadcast is a delta if the members keep versions from which the changes are known: the oldest of these
-versions is its base. Members that keep none, such as new ones, get the full version after the others, in a
-group of their own. If there is no delta, all members get the full version together.
+The broadcast is a delta if members keep versions from which the changes are known: the oldest of these
+versions is its base. Members that keep no such version, for example new ones, get the full version after the
+others, in a group of their own. If there is no delta, all members get the full version together.
 
 If anything fails, the epoch ends, and the members that do not serve the version yet get all of it again in a
 new epoch. A member that is late is left out of the update (latecomers). If the forming of a group or a
@@ -105,8 +105,10 @@ class Publisher:
         self._sender = secrets.token_bytes(SENDER_BYTES)
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
-        self._without_base: set[Member] = set()
-        """Members that kept no version while others did. They are updated after the others."""
+        self._first: set[Member] = set()
+        """Members that the next try updates, before the others: a delta leads from what they keep."""
+        self._sent_delta = False
+        """Whether the last broadcast was a delta."""
         self._failing = False
         self._given_up = 0
         """Groups in a row that were given up because another rank of the learner failed."""
@@ -156,11 +158,12 @@ class Publisher:
     def _next_members(self, version: int) -> list[Member]:
         """Return the members to bring to the version next."""
         members = self._latecomers.expected(version)
-        if self._changed is None or self._changed > LARGEST_DELTA:  # all get the full version
-            return members
-        self._without_base.intersection_update(self._fleet.members())
-        last = self._without_base | {member for member in members if member.version == NO_VERSION}
-        return [member for member in members if member not in last] or members
+        first, self._first = self._first, set()
+        if chosen := [member for member in members if member in first]:
+            return chosen
+        if self._sent_delta and (self._changed or 0.0) <= LARGEST_DELTA:
+            return [member for member in members if member.version != NO_VERSION] or members
+        return members  # all of them get the full version, as far as can be known here
 
     @contextmanager
     def _shown_as_running(self) -> Iterator[None]:
@@ -172,7 +175,10 @@ class Publisher:
             self._metrics.set("publish_running", 0)
 
     async def _attempt(self, version: int, members: Sequence[Member]) -> None:
-        """Try once. Each failure drops a member or counts as one of its TRIES, so tries come to an end."""
+        """Try once, with all of these members, or set `_first` to some of them for the next try.
+
+        Each failure drops a member or counts as one of its TRIES, so tries come to an end.
+        """
         self._failing = False
         with self._metrics.timing("publish_seconds", phase="prepare"):
             ready = await self._prepare(version, members)
@@ -180,14 +186,13 @@ class Publisher:
                 return
             key = new_key() if self._encrypts else b""
             members = list(ready)
-            bases = {member: base for member, base in ready.items() if base != NO_VERSION}
-            oldest = min(bases.values(), default=NO_VERSION)
-            broadcast = await asyncio.to_thread(self._senders.choose, oldest, key)
-            self._without_base -= bases.keys()
-            if len(bases) < len(ready) and broadcast.kind == "delta":
-                self._without_base |= ready.keys() - bases.keys()
-                self._abort(members, "rollouts without a base get the full version after the others")
+            broadcast = await asyncio.to_thread(self._choose, set(ready.values()), key)
+            fitting = {member for member, base in ready.items() if base >= broadcast.base}
+            if len(fitting) < len(ready):  # so the next try has fewer members
+                self._first = fitting
+                self._abort(members, "a delta is sent first, to the rollouts that keep a base of it")
                 return
+        self._sent_delta = broadcast.kind == "delta"
         self._metrics.count("updates_sent_total", kind=broadcast.kind)
         layout = manifest_to_proto(broadcast.manifest)
         for member in members:
@@ -214,6 +219,14 @@ class Publisher:
                 for member, answer in applied.items():
                     member.receive_seconds = answer.receive_seconds
                 await self._commit(version, list(applied))
+
+    def _choose(self, bases: set[int], key: bytes) -> Broadcast:
+        """Return the delta from the oldest version from which there is one; else the full version."""
+        for base in sorted(bases - {NO_VERSION}):
+            broadcast = self._senders.choose(base, key)
+            if broadcast.kind == "delta":
+                return broadcast
+        return self._senders.choose(NO_VERSION, key)
 
     async def _prepare(self, version: int, members: Sequence[Member]) -> dict[Member, int]:
         """Prepare the members, and form a group with them.
