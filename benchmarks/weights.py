@@ -176,6 +176,7 @@ async def _measure(
     try:
         store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
         ends = Ends(engine, manifest, tensors, await _form(engine, store), share=share)
+        await ends.update(PAUSED, Measured())  # before it, tokens have no version
         with_request = {sent: Measured() for sent in (PAUSED, BESIDE, DELTA, EMPTY)}
         for sent, counted in with_request.items():
             for _ in range(UNCOUNTED + rounds):
@@ -206,6 +207,7 @@ class Request:
     def __init__(self, engine: VllmEngine) -> None:
         self._engine = engine
         self.moments: list[float] = []
+        self.ended = False
 
     async def run(self) -> None:
         """Sample REQUEST_TOKENS tokens."""
@@ -217,13 +219,15 @@ class Request:
                 tokens = self._engine.sampled(name, len(self.moments)).token_ids
                 self.moments += [time.perf_counter()] * len(tokens)
                 await asyncio.sleep(POLL_SECONDS)
-            raise RuntimeError("the request ended before the update")
         finally:
+            self.ended = True
             answer.cancel()
 
     async def until(self, tokens: int) -> None:
         """Return once it has so many tokens."""
-        while len(self.moments) < tokens:  # noqa: ASYNC110 (they arrive from another process)
+        while len(self.moments) < tokens:
+            if self.ended:
+                raise RuntimeError("the request ended before the update")
             await asyncio.sleep(POLL_SECONDS)
 
     def token(self, *, before: float) -> float:
@@ -240,17 +244,15 @@ class Request:
 
 @asynccontextmanager
 async def running(engine: VllmEngine) -> AsyncIterator[Request]:
-    """Run a request, which is ended afterwards. Errors: RuntimeError if it has ended itself."""
+    """Run a request, which is ended afterwards. Errors: those of the request."""
     request = Request(engine)
     answering = asyncio.create_task(request.run())
     try:
         yield request
     finally:
-        ended = answering.done()
         answering.cancel()
         with suppress(asyncio.CancelledError):
             await answering
-        assert not ended
 
 
 async def _form(engine: VllmEngine, store: RendezvousStore) -> WeightGroup:
