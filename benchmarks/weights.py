@@ -177,9 +177,10 @@ async def _measure(
         store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
         ends = Ends(engine, manifest, tensors, await _form(engine, store), share=share)
         await ends.update(PAUSED, Measured())  # before it, tokens have no version
-        with_request = {sent: Measured() for sent in (PAUSED, BESIDE, DELTA, EMPTY)}
+        with_request = {sent: Measured() for sent in (BESIDE, DELTA, EMPTY)}
         for sent, counted in with_request.items():
             for _ in range(UNCOUNTED + rounds):
+                ends.train(sent)
                 async with running(engine) as request:
                     await request.until(TOKENS_BEFORE)
                     began = time.perf_counter()
@@ -192,6 +193,7 @@ async def _measure(
             if gbit is not None:
                 network.limit(gbit)
             for _ in range(UNCOUNTED + rounds):
+                ends.train(sent)
                 await ends.update(sent, measured[gbit, sent])
         for each in (*measured.values(), *with_request.values()):
             for seconds in (each.copy, each.served, each.pause, each.in_place, each.token, each.longest):
@@ -301,19 +303,12 @@ class Ends:
         self._version = 0
 
     async def update(self, way: str, measured: Measured) -> None:
-        """Change the weights, bring the engine to them, and add what it took."""
-        if way != EMPTY:
-            self._train()
+        """Bring the engine to the weights, and add what it took."""
         self._version += 1
         paused, beside, delta = way == PAUSED, way == BESIDE, way in {DELTA, EMPTY}
         base = await self._engine.base_version()
         began = time.perf_counter()
-        for name, weight in self._weights.items():
-            if delta:
-                self._changes.update(name, weight)
-            else:
-                self._snapshot[name].copy_(weight)
-        self._changes.settle()
+        await asyncio.to_thread(self._copy, delta)
         measured.copy.append(time.perf_counter() - began)
         manifest, tensors = self._manifest, self._snapshot
         if delta:
@@ -343,8 +338,18 @@ class Ends:
             self._changes = ChangeLog(self._snapshot)
             self._changes.close(self._version)
 
-    def _train(self) -> None:
-        """Change one bit of a share of the elements of each weight."""
+    def _copy(self, compared: bool) -> None:
+        for name, weight in self._weights.items():
+            if compared:
+                self._changes.update(name, weight)
+            else:
+                self._snapshot[name].copy_(weight)
+        self._changes.settle()
+
+    def train(self, way: str) -> None:
+        """Change one bit of a share of the elements of each weight, before an update of this kind."""
+        if way == EMPTY:
+            return
         for weight in self._weights.values():
             elements = bits(weight)
             changed = np.random.default_rng(self._version).random(elements.size) < self._share
