@@ -18,6 +18,12 @@ def keeping(name: str, **options: object) -> Worker:
     return Worker(name, base=BaseCopy(), **options)  # type: ignore[arg-type]
 
 
+async def gone(learner: Learner, stay: asyncio.Task[None]) -> None:
+    """End the stay of a rollout, so that `steady` is the only member."""
+    stay.cancel()
+    await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+
+
 def value(learner: Learner, name: str, **labels: str) -> float:
     return learner.metrics.registry.get_sample_value(f"slipstream_{name}", labels) or 0.0
 
@@ -107,8 +113,7 @@ def test_rollouts_that_come_back_or_join_between_two_versions_get_what_they_lack
         away, steady, new = keeping("away", serving_version=1), keeping("steady"), keeping("new")
         (stay, _) = await learner.join(away, steady)
         await learner.train(1, SHARE)
-        stay.cancel()
-        await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+        await gone(learner, stay)
         await learner.train(2, SHARE)
         await learner.join(away, new)
         async with learner.weights:
@@ -126,8 +131,7 @@ def test_a_rollout_that_keeps_a_base_and_serves_nothing_gets_a_delta_before_new_
         paused, steady, new = keeping("paused"), keeping("steady"), keeping("new")
         (stay, _) = await learner.join(paused, steady)
         await learner.train(1, SHARE)
-        stay.cancel()
-        await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+        await gone(learner, stay)
         await learner.join(paused, new)
         assert (await learner.train(2, SHARE)).rollouts == 3
         assert paused.bases == [FULL, 1]
@@ -164,8 +168,7 @@ def test_a_base_that_is_too_old_for_a_delta_does_not_cost_the_others_theirs(poli
         away, steady = keeping("away", serving_version=1), keeping("steady")
         (stay, _) = await learner.join(away, steady)
         await learner.train(1, SHARE)
-        stay.cancel()
-        await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+        await gone(learner, stay)
         last = MOST_VERSIONS + 3
         for version in range(2, last):
             await learner.train(version, SHARE / 10)
@@ -241,8 +244,7 @@ def test_a_rollout_that_was_away_for_some_versions_gets_what_changed_since(polic
         away, steady = keeping("away", serving_version=1), keeping("steady")
         (stay, _) = await learner.join(away, steady)
         await learner.train(1, SHARE)
-        stay.cancel()
-        await until(lambda: [m.worker_id for m in learner.fleet.members()] == ["steady"])
+        await gone(learner, stay)
         for version in (2, 3):
             await learner.train(version, SHARE)
         await learner.join(away)

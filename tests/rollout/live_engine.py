@@ -3,8 +3,10 @@
 import asyncio
 import copy
 import functools
+import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -119,6 +121,18 @@ def start_live(directory: Path, *overrides: str, experts: int = 0, node: NodeRan
     live.play(live.serve(policy))
     live.play(live.sample())
     return live
+
+
+@contextmanager
+def running_live(directory: Path, *overrides: str, experts: int = 0) -> Iterator[Live]:
+    """Start an engine; afterwards close it, and restore the environment variables that vLLM has set."""
+    environment = dict(os.environ)
+    live = start_live(directory, *overrides, experts=experts)
+    yield live
+    live.play(live.engine.close())
+    live.learner.close()
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def with_engine(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

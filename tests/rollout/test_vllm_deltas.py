@@ -1,13 +1,12 @@
 """After any sequence of updates a real vLLM engine computes with exactly the learner's weights."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from rollout.learner_end import LearnerEnd, Tensors
-from rollout.live_engine import PROMPT, Live, manifest_of, start_live, tensors_of, with_engine
+from rollout.live_engine import PROMPT, Live, manifest_of, running_live, tensors_of, with_engine
 from rollout.sharing_learner import SharingLearner
 from slipstream.records import NO_VERSION
 from slipstream.weights.group import TransferError
@@ -32,15 +31,11 @@ MODELS = {
     params=[name if name == "dense" else pytest.param(name, marks=pytest.mark.long) for name in MODELS],
 )
 def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    environment = dict(os.environ)
     options = MODELS[request.param]
     overrides = [options["overrides"]] if "overrides" in options else []
-    started = start_live(tmp_path_factory.mktemp("model"), *overrides, experts=options.get("experts", 0))
-    yield started
-    started.play(started.engine.close())
-    started.learner.close()
-    os.environ.clear()
-    os.environ.update(environment)
+    folder = tmp_path_factory.mktemp("model")
+    with running_live(folder, *overrides, experts=options.get("experts", 0)) as started:
+        yield started
 
 
 async def computed(live: Live) -> list[float]:

@@ -1,12 +1,11 @@
 """A delta that a real vLLM engine writes in place leads to the bytes of a full load, in every tensor."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from rollout.live_engine import Live, manifest_of, start_live, tensors_of, with_engine
+from rollout.live_engine import Live, manifest_of, running_live, tensors_of, with_engine
 from rollout.sharing_learner import SharingLearner
 from rollout.test_vllm_deltas import computed, trained
 from slipstream.weights.group import TransferError
@@ -44,17 +43,12 @@ MOVES = [
     params=[name if name == "bfloat16" else pytest.param(name, marks=pytest.mark.long) for name in MODELS],
 )
 def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    environment = dict(os.environ)
     experts, overrides = MODELS[request.param]
     with pytest.MonkeyPatch.context() as patch:
         extension = "rollout.unpacked.WorkerExtension"
         patch.setattr("slipstream.rollout.vllm_arguments.WORKER_EXTENSION", extension)
-        started = start_live(tmp_path_factory.mktemp("model"), *overrides, experts=experts)
-    yield started
-    started.play(started.engine.close())
-    started.learner.close()
-    os.environ.clear()
-    os.environ.update(environment)
+        with running_live(tmp_path_factory.mktemp("model"), *overrides, experts=experts) as started:
+            yield started
 
 
 async def in_each(live: Live, method: str) -> list[Any]:

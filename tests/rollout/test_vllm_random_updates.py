@@ -1,6 +1,5 @@
 """After any sequence of updates, every tensor of a real vLLM engine is that of a full load, bit for bit."""
 
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from rollout.learner_end import LearnerEnd
-from rollout.live_engine import Live, manifest_of, start_live, tensors_of, with_engine
+from rollout.live_engine import Live, manifest_of, running_live, tensors_of, with_engine
 from rollout.test_vllm_deltas import LORA, computed, trained
 from slipstream.learner.policy import tiny
 from slipstream.weights.group import TransferError
@@ -63,20 +62,16 @@ KINDS = {
     params=[name if name == "bfloat16" else pytest.param(name, marks=pytest.mark.long) for name in KINDS],
 )
 def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    environment = dict(os.environ)
     kind = KINDS[request.param]
     make = tiny.make_configuration
     with pytest.MonkeyPatch.context() as patch:
         extension = f"rollout.{'describing' if kind.packed else 'unpacked'}.WorkerExtension"
         patch.setattr("slipstream.rollout.vllm_arguments.WORKER_EXTENSION", extension)
         patch.setattr(tiny, "make_configuration", lambda *sizes: untied(make(*sizes), kind.tied))
-        started = start_live(tmp_path_factory.mktemp("model"), *kind.overrides, experts=kind.experts)
-    started.writes_in_place = not kind.packed
-    yield started
-    started.play(started.engine.close())
-    started.learner.close()
-    os.environ.clear()
-    os.environ.update(environment)
+        folder = tmp_path_factory.mktemp("model")
+        with running_live(folder, *kind.overrides, experts=kind.experts) as started:
+            started.writes_in_place = not kind.packed
+            yield started
 
 
 def untied(configuration: Any, tied: bool) -> Any:

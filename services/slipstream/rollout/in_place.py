@@ -59,13 +59,13 @@ class ParameterWriter:
         new in it.
         """
         self._in_doubt = None
-        layout = _layout(tensors)
+        layout = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
         if self._untraceable not in (None, layout):  # another learner's, which may be written
             self.refusal, self._untraceable = "", None
         if self.refusal:
             return False
         try:
-            return self._write(tensors, changes)
+            return self._write(tensors, layout, changes)
         except UntraceableLoad as error:
             self.refusal, self._untraceable = str(error), layout
         except Exception as error:  # of a device without memory, or of a tensor that has no plain one
@@ -73,8 +73,10 @@ class ParameterWriter:
         return False
 
     @torch.no_grad()
-    def _write(self, tensors: Mapping[str, torch.Tensor], changes: Sequence[TensorChange]) -> bool:
-        places, scattered = self._traced(tensors), ScatteredWrites()
+    def _write(
+        self, tensors: Mapping[str, torch.Tensor], layout: Layout, changes: Sequence[TensorChange]
+    ) -> bool:
+        places, scattered = self._traced(tensors, layout), ScatteredWrites()
         written: set[str] = set()
         for new in changes:
             if not new.change.changes:
@@ -115,14 +117,13 @@ class ParameterWriter:
         else:
             self._proven |= kinds
 
-    def _traced(self, tensors: Mapping[str, torch.Tensor]) -> Places:
+    def _traced(self, tensors: Mapping[str, torch.Tensor], layout: Layout) -> Places:
         """Return where each tensor goes. Errors: UntraceableLoad.
 
         The parameters may have moved since the last call, and the tensors may be of another learner.
         """
         owned = (*self._model.named_parameters(), *self._model.named_buffers())
         addresses = {name: tensor.data_ptr() for name, tensor in owned}
-        layout = _layout(tensors)
         if self._places is None or (addresses, layout) != self._traced_for:
             self._proven.clear()
             before = fingerprints(self._model)
@@ -131,10 +132,6 @@ class ParameterWriter:
             if changed := _different(before, fingerprints(self._model)):
                 raise UntraceableLoad(f"a loader makes {changed} from a tensor")
         return self._places
-
-
-def _layout(tensors: Mapping[str, torch.Tensor]) -> Layout:
-    return {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
 
 
 def _different(before: Mapping[str, int], after: Mapping[str, int]) -> str:
