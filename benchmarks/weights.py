@@ -10,8 +10,9 @@ a loopback that carries G gigabits per second, which needs root. `copy` is the l
 with the comparison for a delta; `step to served` the time from the begin of the copy until the engine takes
 requests with the new version; `pause` the time in which it takes none. The ideal pause is the load of the
 model from host memory. No request runs in the first table. In the second, a request runs during each update:
-`token` is the median time from one of its tokens to the next before the update, `longest` the longest one
-during it. What the request sees of the update is their difference.
+`token` is the median time from one of its tokens to the next before the update. The other columns are by how
+much the longest such time is longer: of the tokens that are computed beside the learner's copy, beside the
+receipt, and of the one that waits for the pause.
 """
 
 import argparse
@@ -56,6 +57,15 @@ TOKENS_BEFORE, TOKENS_AFTER = 8, 2
 POLL_SECONDS = 0.001
 
 
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Seconds by which the tokens of a running request were later than before the update."""
+
+    copy: float
+    receipt: float
+    pause: float
+
+
 @dataclass(slots=True)
 class Measured:
     """Seconds of each counted update, and the bytes of the last one."""
@@ -67,12 +77,17 @@ class Measured:
     in_place: list[bool] = field(default_factory=list)
     """Whether it was written in place."""
     token: list[float] = field(default_factory=list)
-    longest: list[float] = field(default_factory=list)
+    """Of a running request, the time from a token to the next before the update."""
+    delays: list["Delays"] = field(default_factory=list)
 
-    @property
-    def seen(self) -> float:
-        """Return the seconds by which an update delays a token of a running request."""
-        return median(longest - token for longest, token in zip(self.longest, self.token, strict=True))
+    def delay(self, part: str) -> float:
+        """Return the seconds by which a part of an update delays a token: copy, receipt or pause."""
+        return median(getattr(each, part) for each in self.delays)
+
+    def discard(self, updates: int) -> None:
+        """Discard the first updates."""
+        for times in (self.copy, self.served, self.pause, self.in_place, self.token, self.delays):
+            del times[:updates]
 
 
 Way = tuple[float | None, str]
@@ -97,7 +112,7 @@ def main() -> None:
     print("| size | network | sent | MiB sent | copy | step to served | pause |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     rows = [
-        "| size | sent | pause | token | longest | seen by the request |",
+        "| size | sent | token | beside the copy | beside the receipt | in the pause |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for layers in arguments.layers:
@@ -113,10 +128,13 @@ def main() -> None:
     print_ratio("pause with a version received beside the weights / in the pause", ratio)
     print_ratio("pause of a full version / of a delta", median(full.pause) / median(delta.pause))
     print_ratio("milliseconds of a pause that applies nothing", 1000 * median(empty.pause))
-    ratio = with_request[BESIDE].seen / with_request[DELTA].seen
-    print_ratio("delay of a running request by a full version / by a delta", ratio)
-    milliseconds = 1000 * (with_request[DELTA].seen - median(with_request[DELTA].pause))
-    print_ratio("milliseconds by which a request sees more than the pause of a delta", milliseconds)
+    delay = with_request[DELTA].delay("pause")
+    ratio = with_request[BESIDE].delay("pause") / delay
+    print_ratio("delay of a running request by the pause of a full version / of a delta", ratio)
+    milliseconds = 1000 * (delay - median(delta.pause))
+    print_ratio(
+        "milliseconds by which a request sees more of a delta than the pause without it", milliseconds
+    )
     print_ratio("bytes of a delta / of a full version", delta.sent / full.sent)
     print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(full.copy))
     print_ratio("step to served of a full version / of a delta", median(full.served) / median(delta.served))
@@ -131,7 +149,7 @@ def _measured(
     """Print and return what each way took, also with a running request, which has rows of its own."""
     nbytes, measured, with_request = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
     for sent, each in with_request.items():
-        seconds = (median(each.pause), median(each.token), median(each.longest), each.seen)
+        seconds = (median(each.token), *map(each.delay, ("copy", "receipt", "pause")))
         cells = " | ".join(f"{1000 * each:,.0f} ms" for each in seconds)
         rows.append(f"| {nbytes / MIB:,.0f} MiB | {sent} | {cells} |")
     for (gbit, sent), each in measured.items():
@@ -183,11 +201,10 @@ async def _measure(
                 ends.train(sent)
                 async with running(engine) as request:
                     await request.until(TOKENS_BEFORE)
-                    began = time.perf_counter()
-                    await ends.update(sent, counted)
+                    moments = await ends.update(sent, counted)
                     await request.until(len(request.moments) + TOKENS_AFTER)
-                    counted.token.append(request.token(before=began))
-                    counted.longest.append(request.longest(after=began))
+                    counted.token.append(request.token(before=moments.began))
+                    counted.delays.append(request.delays(moments))
         measured = {way: Measured() for way in ways}
         for gbit, sent in ways:
             if gbit is not None:
@@ -196,11 +213,19 @@ async def _measure(
                 ends.train(sent)
                 await ends.update(sent, measured[gbit, sent])
         for each in (*measured.values(), *with_request.values()):
-            for seconds in (each.copy, each.served, each.pause, each.in_place, each.token, each.longest):
-                del seconds[:UNCOUNTED]
+            each.discard(UNCOUNTED)
         return manifest.nbytes, measured, with_request
     finally:
         await engine.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """When the copy of an update began and ended, and when the engine was told to pause."""
+
+    began: float
+    copied: float
+    paused: float
 
 
 class Request:
@@ -234,14 +259,23 @@ class Request:
 
     def token(self, *, before: float) -> float:
         """Return the median time from one token to the next, of tokens that arrived before a moment."""
-        return median(self._gaps(lambda moment: moment <= before)[1:])
+        return median(self._gaps(lambda first, second: second <= before)[1:])
 
-    def longest(self, *, after: float) -> float:
-        """Return the longest time from one token to the next, of tokens that arrived after a moment."""
-        return max(self._gaps(lambda moment: moment > after))
+    def delays(self, of: "Moments") -> Delays:
+        """Return by how much the longest time from one token to the next grew in each part of an update."""
+        token = self.token(before=of.began)
 
-    def _gaps(self, counts: Callable[[float], bool]) -> list[float]:
-        return [second - first for first, second in pairwise(self.moments) if counts(second)]
+        def delay(counts: Callable[[float, float], bool]) -> float:
+            return max([token, *self._gaps(counts)]) - token
+
+        return Delays(
+            copy=delay(lambda first, second: second > of.began and first < of.copied),
+            receipt=delay(lambda first, second: first >= of.copied and second <= of.paused),
+            pause=delay(lambda first, second: first >= of.copied and second > of.paused),
+        )
+
+    def _gaps(self, counts: Callable[[float, float], bool]) -> list[float]:
+        return [second - first for first, second in pairwise(self.moments) if counts(first, second)]
 
 
 @asynccontextmanager
@@ -302,14 +336,15 @@ class Ends:
         self._changes.close(0)
         self._version = 0
 
-    async def update(self, way: str, measured: Measured) -> None:
+    async def update(self, way: str, measured: Measured) -> Moments:
         """Bring the engine to the weights, and add what it took."""
         self._version += 1
         paused, beside, delta = way == PAUSED, way == BESIDE, way in {DELTA, EMPTY}
         base = await self._engine.base_version()
         began = time.perf_counter()
         await asyncio.to_thread(self._copy, delta)
-        measured.copy.append(time.perf_counter() - began)
+        copied = time.perf_counter()
+        measured.copy.append(copied - began)
         manifest, tensors = self._manifest, self._snapshot
         if delta:
             self._changes.close(self._version)
@@ -337,6 +372,7 @@ class Ends:
         if beside:  # it is the base of the delta that comes next
             self._changes = ChangeLog(self._snapshot)
             self._changes.close(self._version)
+        return Moments(began, copied, pause_began)
 
     def _copy(self, compared: bool) -> None:
         for name, weight in self._weights.items():

@@ -4,10 +4,12 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from rollout.learner_end import GROUP_TIMEOUT
@@ -33,6 +35,7 @@ from slipstream.rollout.vllm_engine import VllmEngine
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.group import TransferError
 from slipstream.weights.manifest import Manifest
+from slipstream.weights.threads import BACKGROUND_NICENESS
 from slipstream.weights.transfer import receive
 
 pytestmark = pytest.mark.vllm
@@ -364,15 +367,28 @@ async def test_the_engine_samples_under_the_old_weights_while_a_version_is_stage
     assert difference(new, turn) < CLOSE
 
 
+def threads_that_give_way() -> set[int]:
+    """Return the threads of the engine's processes whose priority is that of work in the background."""
+    background = set()
+    for process in psutil.Process().children(recursive=True):
+        for thread in process.threads():
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                if os.getpriority(os.PRIO_PROCESS, thread.id) >= BACKGROUND_NICENESS:
+                    background.add(thread.id)
+    return background
+
+
 @with_engine
 async def test_a_request_gets_tokens_while_a_version_is_on_its_way(live: Live) -> None:
     await live.serve(live.policy)
     tensors = tensors_of(perturbed(live.policy, seed=40))
     manifest = manifest_of(tensors)
     live.version += 1
+    threads = threads_that_give_way()
     staging = asyncio.create_task(live.engine.stage(manifest, live.version))
     turn = await live.sample(max_tokens=64)  # the learner has sent nothing yet
     assert not staging.done()
+    assert threads_that_give_way() - threads  # the one that receives
     assert len(turn.token_ids) == 64 or turn.finish_reason is FinishReason.STOP
     await asyncio.to_thread(live.learner.send, manifest, tensors, version=live.version)
     await staging

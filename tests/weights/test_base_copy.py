@@ -1,5 +1,8 @@
 """The copy beside the weights is exactly the learner's, after any sequence of updates, or there is none."""
 
+import os
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,10 +13,11 @@ from hypothesis import strategies as st
 from slipstream.records import NO_VERSION
 from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.changes import ChangeLog
-from slipstream.weights.delta import bits
+from slipstream.weights.delta import bits, digest
 from slipstream.weights.group import TransferError
 from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import plan
+from slipstream.weights.threads import BACKGROUND_NICENESS
 from slipstream.weights.transfer import send
 
 CPU = torch.device("cpu")
@@ -276,6 +280,24 @@ def test_a_copy_survives_any_error_of_a_transfer_and_none_of_its_own(monkeypatch
     assert base.version == NO_VERSION
     assert learner.send_to(wire, base) == "full"
     assert same(base, learner)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_the_work_of_a_delta_gives_way_to_an_engine_that_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, wire, base = Learner(), Wire(), BaseCopy()
+    learner.send_to(wire, base, full=True)
+    learner.train(0.1)
+    priorities = []
+
+    def noting(tensor: torch.Tensor) -> int:
+        priorities.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return digest(tensor)
+
+    monkeypatch.setattr("slipstream.weights.base_copy.digest", noting)
+    learner.send_to(wire, base)
+    assert same(base, learner)
+    assert len(priorities) == len(SHAPES)
+    assert min(priorities) >= BACKGROUND_NICENESS
 
 
 def no_memory(_: torch.Tensor) -> int:

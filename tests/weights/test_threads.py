@@ -1,10 +1,12 @@
 """The threads and compiled loops that compare weights."""
 
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
-from slipstream.weights.threads import in_pool, results
+from slipstream.weights.threads import BACKGROUND_NICENESS, give_way, in_pool, in_thread, results
 
 IMPORTS = """
 import sys
@@ -20,6 +22,7 @@ if not child:
     os._exit(results(in_pool(abs, [-3]))[0])
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
+GIVES_WAY = "from slipstream.weights.threads import give_way; give_way(); print(os.getpriority(0, 0))"
 
 
 def printed_by(program: str) -> str:
@@ -47,3 +50,29 @@ def test_an_error_is_raised_after_all_calls_have_ended() -> None:
         results(in_pool(divide, [0, 1, 2, 4]))
     assert sorted(ended) == [0, 1, 2, 4]
     assert results(in_pool(divide, [1, 2, 4])) == [1, 0.5, 0.25]
+
+
+def niceness(_: object = None) -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def after_giving_way(times: int) -> tuple[int, list[int]]:
+    """Return the niceness of a thread that gave way, and those of threads that it started."""
+    for _ in range(times):
+        give_way()
+    return niceness(), results(in_pool(niceness, range(4), background=True))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_threads_in_the_background_give_way_and_no_others() -> None:
+    usual = niceness()
+    background = max(usual, BACKGROUND_NICENESS)
+    assert results(in_pool(niceness, range(4))) == [usual] * 4
+    assert results(in_pool(niceness, range(4), background=True)) == [background] * 4
+    assert in_thread(lambda: after_giving_way(2), "test").result() == (background, [background] * 4)
+    assert niceness() == usual
+    assert results(in_pool(niceness, range(4))) == [usual] * 4
+
+
+def test_a_process_of_a_lower_priority_keeps_it() -> None:
+    assert printed_by(f"import os; os.nice(15); {GIVES_WAY}") == "15"

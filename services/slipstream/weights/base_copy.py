@@ -160,7 +160,8 @@ class BaseCopy:
             for bucket in arriving:
                 try:
                     if damage is None:
-                        changes += results(in_pool(lambda change: self._apply(*change), bucket))
+                        applying = in_pool(lambda change: self._apply(*change), bucket, background=True)
+                        changes += results(applying)
                 except Exception as error:  # of memory, for example
                     damage = error
             if damage is not None:
