@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from slipstream.weights.threads import BACKGROUND_NICENESS, give_way, in_pool, in_thread, results
+from slipstream.weights.threads import BACKGROUND_NICENESS, _threads, give_way, in_pool, in_thread, results
 
 IMPORTS = """
 import sys
@@ -76,3 +76,23 @@ def test_threads_in_the_background_give_way_and_no_others() -> None:
 
 def test_a_process_of_a_lower_priority_keeps_it() -> None:
     assert printed_by(f"import os; os.nice(15); {GIVES_WAY}") == "15"
+
+
+@pytest.mark.parametrize(
+    ("background", "gpu", "ranks", "threads"),
+    [
+        (False, False, 1, 2),
+        (False, True, 1, 8),
+        (False, True, 4, 4),
+        (True, False, 1, 8),
+        (True, True, 16, 2),
+    ],
+)
+def test_more_threads_than_torch_has_where_they_take_no_core_from_a_computation(
+    monkeypatch: pytest.MonkeyPatch, background: bool, gpu: bool, ranks: int, threads: int
+) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    monkeypatch.setattr("slipstream.weights.threads.usable_cores", lambda: 16)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    assert _threads(background) == threads

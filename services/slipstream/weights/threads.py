@@ -10,9 +10,13 @@ from typing import TypeVar
 
 import torch
 
+from slipstream.processes.cores import usable_cores
+
 T = TypeVar("T")
 U = TypeVar("U")
 
+MOST_THREADS = 8
+"""More would share the bandwidth of the memory."""
 BACKGROUND_NICENESS = 10
 """Niceness of threads that give way. Linux gives one of niceness 0 nine times as much of a core."""
 
@@ -36,9 +40,10 @@ def _fulfil(result: Future[T], call: Callable[[], T]) -> None:
 
 
 def in_pool(call: Callable[[U], T], arguments: Iterable[U], *, background: bool = False) -> list[Future[T]]:
-    """Begin to call with each argument, on as many threads as torch computes with.
+    """Begin to call with each argument, on several threads.
 
-    Only what holds no lock of the interpreter runs at once. background: on threads that give way.
+    Only what holds no lock of the interpreter runs at once. background: on threads that give way to the
+    others of the process, and so on more of them than torch computes with.
     """
     return [_pool(background).submit(call, argument) for argument in arguments]
 
@@ -63,10 +68,22 @@ def results(running: Sequence[Future[T]]) -> list[T]:
 @cache
 def _pool(background: bool) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(
-        torch.get_num_threads(),
+        _threads(background),
         thread_name_prefix="weights",
         initializer=give_way if background else None,
     )
+
+
+def _threads(background: bool) -> int:
+    """Return the number of threads: those of torch, and more where that takes no core from a computation.
+
+    Computation on a GPU leaves the cores idle, which the ranks of one machine share.
+    """
+    computing = torch.get_num_threads()
+    if not background and not torch.cuda.is_available():
+        return computing
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(computing, min(usable_cores() // ranks, MOST_THREADS))
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)
