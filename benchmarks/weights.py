@@ -10,13 +10,16 @@ a loopback that carries G gigabits per second, which needs root. `copy` is the l
 with the comparison for a delta; `step to served` the time from the begin of the copy until the engine takes
 requests with the new version; `pause` the time in which it takes none. The ideal pause is the load of the
 model from host memory. No request runs in the first table. In the second, a request runs during each update:
-`token` is the median time from one of its tokens to the next before the update. The other columns are by how
-much the longest such time is longer: of the tokens that are computed beside the learner's copy, beside the
-receipt, and of the one that waits for the pause.
+`token` is the median time from one of its tokens to the next before the update, and `pause` includes the rest
+of the step that runs when it begins. The other columns are by how much the longest time from a token to the
+next grows: while the learner copies, from the end of the copy to the begin of the pause, and in the pause. A
+time that began in the copy and ends in the receipt counts for both, and one that began in the copy and ends
+in the pause for the copy. `-`: there was none in any update.
 """
 
 import argparse
 import asyncio
+import math
 import os
 import tempfile
 import time
@@ -59,11 +62,11 @@ POLL_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Seconds by which the tokens of a running request were later than before the update."""
+    """Seconds by which the tokens of a running request were later than before; None where there was none."""
 
-    copy: float
-    receipt: float
-    pause: float
+    copy: float | None
+    receipt: float | None
+    pause: float | None
 
 
 @dataclass(slots=True)
@@ -78,11 +81,12 @@ class Measured:
     """Whether it was written in place."""
     token: list[float] = field(default_factory=list)
     """Of a running request, the time from a token to the next before the update."""
-    delays: list["Delays"] = field(default_factory=list)
+    delays: list[Delays] = field(default_factory=list)
 
     def delay(self, part: str) -> float:
-        """Return the seconds by which a part of an update delays a token: copy, receipt or pause."""
-        return median(getattr(each, part) for each in self.delays)
+        """Return the seconds by which a part of an update delays a token; NaN if there was no token in it."""
+        seconds = [delay for each in self.delays if (delay := getattr(each, part)) is not None]
+        return median(seconds) if seconds else math.nan
 
     def discard(self, updates: int) -> None:
         """Discard the first updates."""
@@ -112,8 +116,8 @@ def main() -> None:
     print("| size | network | sent | MiB sent | copy | step to served | pause |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     rows = [
-        "| size | sent | token | beside the copy | beside the receipt | in the pause |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| size | sent | pause | token | beside the copy | beside the receipt | in the pause |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for layers in arguments.layers:
         ways: list[Way] = [(None, sent) for sent in (PAUSED, BESIDE, DELTA, EMPTY)]
@@ -131,10 +135,8 @@ def main() -> None:
     delay = with_request[DELTA].delay("pause")
     ratio = with_request[BESIDE].delay("pause") / delay
     print_ratio("delay of a running request by the pause of a full version / of a delta", ratio)
-    milliseconds = 1000 * (delay - median(delta.pause))
-    print_ratio(
-        "milliseconds by which a request sees more of a delta than the pause without it", milliseconds
-    )
+    milliseconds = 1000 * (delay - median(delta.pause) + median(empty.pause))
+    print_ratio("milliseconds by which a request sees more of a delta than its application", milliseconds)
     print_ratio("bytes of a delta / of a full version", delta.sent / full.sent)
     print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(full.copy))
     print_ratio("step to served of a full version / of a delta", median(full.served) / median(delta.served))
@@ -149,8 +151,9 @@ def _measured(
     """Print and return what each way took, also with a running request, which has rows of its own."""
     nbytes, measured, with_request = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
     for sent, each in with_request.items():
-        seconds = (median(each.token), *map(each.delay, ("copy", "receipt", "pause")))
-        cells = " | ".join(f"{1000 * each:,.0f} ms" for each in seconds)
+        delays = map(each.delay, ("copy", "receipt", "pause"))
+        seconds = (median(each.pause), median(each.token), *delays)
+        cells = " | ".join("-" if math.isnan(each) else f"{1000 * each:,.0f} ms" for each in seconds)
         rows.append(f"| {nbytes / MIB:,.0f} MiB | {sent} | {cells} |")
     for (gbit, sent), each in measured.items():
         carries = "loopback" if gbit is None else f"{gbit:g} Gb/s"
@@ -261,16 +264,17 @@ class Request:
         """Return the median time from one token to the next, of tokens that arrived before a moment."""
         return median(self._gaps(lambda first, second: second <= before)[1:])
 
-    def delays(self, of: "Moments") -> Delays:
+    def delays(self, of: Moments) -> Delays:
         """Return by how much the longest time from one token to the next grew in each part of an update."""
         token = self.token(before=of.began)
 
-        def delay(counts: Callable[[float, float], bool]) -> float:
-            return max([token, *self._gaps(counts)]) - token
+        def delay(counts: Callable[[float, float], bool]) -> float | None:
+            gaps = self._gaps(counts)
+            return max(gaps) - token if gaps else None
 
         return Delays(
             copy=delay(lambda first, second: second > of.began and first < of.copied),
-            receipt=delay(lambda first, second: first >= of.copied and second <= of.paused),
+            receipt=delay(lambda first, second: second > of.copied and second <= of.paused),
             pause=delay(lambda first, second: first >= of.copied and second > of.paused),
         )
 

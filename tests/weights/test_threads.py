@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from slipstream.weights.threads import BACKGROUND_NICENESS, _threads, give_way, in_pool, in_thread, results
+from slipstream.weights.threads import BACKGROUND_NICENESS, _threads, in_pool, in_thread, results
 
 IMPORTS = """
 import sys
@@ -22,7 +22,13 @@ if not child:
     os._exit(results(in_pool(abs, [-3]))[0])
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-GIVES_WAY = "from slipstream.weights.threads import give_way; give_way(); print(os.getpriority(0, 0))"
+OF_LOWER_PRIORITY = """
+import os, threading
+from slipstream.weights.threads import in_thread
+os.nice(19)
+priority = lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+print(in_thread(priority, "test", background=True).result())
+"""
 
 
 def printed_by(program: str) -> str:
@@ -56,27 +62,20 @@ def niceness(_: object = None) -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-def after_giving_way(times: int) -> tuple[int, list[int]]:
-    """Return the niceness of a thread that gave way, and those of threads that it started."""
-    for _ in range(times):
-        give_way()
-    return niceness(), results(in_pool(niceness, range(4), background=True))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
 @pytest.mark.skipif(os.getpriority(os.PRIO_PROCESS, 0) >= BACKGROUND_NICENESS, reason="all threads give way")
 def test_threads_in_the_background_give_way_and_no_others() -> None:
-    usual = niceness()
-    background = max(usual, BACKGROUND_NICENESS)
+    usual, background = niceness(), BACKGROUND_NICENESS
     assert results(in_pool(niceness, range(4))) == [usual] * 4
     assert results(in_pool(niceness, range(4), background=True)) == [background] * 4
-    assert in_thread(lambda: after_giving_way(2), "test").result() == (background, [background] * 4)
+    assert in_thread(niceness, "test").result() == usual
+    assert in_thread(niceness, "test", background=True).result() == background
     assert niceness() == usual
     assert results(in_pool(niceness, range(4))) == [usual] * 4
 
 
 def test_a_process_of_a_lower_priority_keeps_it() -> None:
-    assert printed_by(f"import os; os.nice(19); {GIVES_WAY}") == "19"
+    assert printed_by(OF_LOWER_PRIORITY) == "19"
 
 
 @pytest.mark.parametrize(

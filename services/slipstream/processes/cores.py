@@ -2,14 +2,18 @@
 
 import math
 import os
+import sys
 from pathlib import Path
 
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cores(cpu_max: Path = CPU_MAX) -> int:
-    """Return the number of cores in the affinity mask, or the cgroup (v2) quota if less; at least 1."""
-    cores = len(os.sched_getaffinity(0))
+    """Return the number of cores in the affinity mask, or the cgroup (v2) quota if less; at least 1.
+
+    Elsewhere than on Linux, that of all cores of the machine.
+    """
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     try:
         quota, period = cpu_max.read_text(encoding="ascii").split()
     except (OSError, ValueError):

@@ -34,7 +34,7 @@ from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.last_deadline import no_progress, or_exit
 from slipstream.weights.manifest import manifest_from_proto
-from slipstream.weights.threads import give_way, in_thread
+from slipstream.weights.threads import in_thread
 from slipstream.weights.transfer import receive
 
 logger = init_logger(__name__)
@@ -142,7 +142,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         A thread receives it; `staged` returns whether all of it is there. The model is not touched.
         """
         info, group = self.parse_update_info(update_info), self._formed_group()
-        self._staging = in_thread(partial(self._stage, group, info, self._staging), "receipt of weights")
+        receipt = partial(self._stage, group, info, self._staging)
+        self._staging = in_thread(receipt, "receipt of weights", background=True)
 
     def base_version(self) -> int:
         """Return the version that is kept beside the weights; NO_VERSION for none, and during a receipt."""
@@ -162,7 +163,6 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
 
         earlier: a receipt that failed in another process of the engine, and may still run in this one.
         """
-        give_way()  # to the threads that sample
         manifest = manifest_from_proto(pb.Manifest.FromString(info.manifest))
         try:
             with or_exit(self._timeout_seconds, "the receipt of weights") as progress:

@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 import torch
@@ -21,19 +21,24 @@ BACKGROUND_NICENESS = 10
 """Niceness of threads that give way. Linux gives one of niceness 0 nine times as much of a core."""
 
 
-def in_thread(call: Callable[[], T], name: str, *, daemon: bool = False) -> Future[T]:
+def in_thread(
+    call: Callable[[], T], name: str, *, daemon: bool = False, background: bool = False
+) -> Future[T]:
     """Return a future of the call's result. Unless `daemon`, the process waits for the thread when it exits.
 
     Use `daemon` only for a call that may hang: a daemon thread inside torch at interpreter exit aborts the
-    process.
+    process. background: the thread, and those that it starts, give way to the others of the process.
     """
     result: Future[T] = Future()
-    threading.Thread(target=_fulfil, args=(result, call), name=name, daemon=daemon).start()
+    fulfil = partial(_fulfil, result, call, background)
+    threading.Thread(target=fulfil, name=name, daemon=daemon).start()
     return result
 
 
-def _fulfil(result: Future[T], call: Callable[[], T]) -> None:
+def _fulfil(result: Future[T], call: Callable[[], T], background: bool) -> None:
     try:
+        if background:
+            _give_way()
         result.set_result(call())
     except Exception as error:  # Future.result raises it again
         result.set_exception(error)
@@ -48,11 +53,8 @@ def in_pool(call: Callable[[U], T], arguments: Iterable[U], *, background: bool 
     return [_pool(background).submit(call, argument) for argument in arguments]
 
 
-def give_way() -> None:
-    """Have this thread, and those that it starts, give way to the other threads of the process, to the end.
-
-    Linux only, where each thread has a priority of its own.
-    """
+def _give_way() -> None:
+    """Lower the priority of this thread to its end. On Linux only, where each thread has its own."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         niceness = max(BACKGROUND_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))  # less needs a privilege
@@ -70,7 +72,7 @@ def _pool(background: bool) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(
         _threads(background),
         thread_name_prefix="weights",
-        initializer=give_way if background else None,
+        initializer=_give_way if background else None,
     )
 
 
