@@ -491,6 +491,22 @@ def test_the_error_names_a_missing_reference_model(job: Path, capsys: pytest.Cap
     assert "algorithm.reference.path: /no/model has no config.json" in err
 
 
+def test_a_version_larger_than_the_memory_for_arriving_ones_is_noted(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = {"model.norm.weight": numpy.zeros((12, 1 << 16), numpy.float32)}
+    save_file(weights, job.parent / "model" / "model.safetensors")
+
+    def note(mib: str) -> bool:
+        assert main(["validate", str(job), "--set", f"weights.staging_mib={mib}"]) == 0
+        out = capsys.readouterr().out
+        return f"weights.staging_mib: is {mib}, and a version has 3 MiB: engines pause while it" in out
+
+    assert note("2")
+    assert not note("3")
+    assert not note("0"), "0 says that engines may pause"
+
+
 def test_an_adapter_for_a_layer_that_the_model_lacks_is_an_error(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

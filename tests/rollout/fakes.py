@@ -108,6 +108,7 @@ class FakeEngine:
         self.probing.set()
         self.loading_in_full = asyncio.Event()
         self.loading_in_full.set()
+        self.warm = False
         self.kept = -1
         """Version beside the weights."""
         self.bases: list[int] = []
@@ -156,6 +157,10 @@ class FakeEngine:
 
     async def pause(self) -> None:
         self._note("pause")
+
+    async def warm_up(self) -> None:
+        self._raise("warm_up")
+        self.warm = True
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
         self.rendezvous.append(rendezvous)

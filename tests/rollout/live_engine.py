@@ -118,6 +118,7 @@ def start_live(directory: Path, *overrides: str, experts: int = 0, node: NodeRan
     policy = load_trained(config, device=CPU)
     learner = LearnerEnd(ranks=config.rollout.tensor_parallel)
     live = Live(engine=engine, llm=llm, policy=policy, loop=loop, learner=learner, metrics=metrics)
+    live.play(engine.warm_up())
     live.play(live.serve(policy))
     live.play(live.sample())
     return live

@@ -132,6 +132,7 @@ async def fail(
 async def test_a_worker_joins_with_its_identity_and_serves_the_version_it_received() -> None:
     async with start_worker() as worker:
         stream = await worker.learner.joined()
+        assert worker.engine.warm
         assert stream.join == pb.JoinFleet(
             worker_id="w", model_fingerprint="print", backend="gloo", ranks=2, serving_version=-1
         )

@@ -48,6 +48,7 @@ def test_every_method_of_a_process_returns_its_failure() -> None:
     assert worker.weight_group_formed() == (None, "formed")
     assert worker.stage_weights({}) == (None, "stage")
     assert worker.weights_staged() == (None, "staged")
+    assert worker.warm_up_for_deltas() == (None, "warm_up")
     assert worker.weights_base_version() == (None, "base_version")
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from slipstream.records import NO_VERSION
 from slipstream.weights.base_copy import BaseCopy
 from slipstream.weights.changes import ChangeLog
-from slipstream.weights.delta import bits, digest
+from slipstream.weights.compiled import compiled, write_elements
+from slipstream.weights.delta import bits, compile_loops, digest
 from slipstream.weights.group import TransferError
 from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import plan
@@ -143,6 +144,27 @@ def test_a_full_version_and_then_deltas() -> None:
         assert learner.send_to(wire, base) == "delta"
         assert base.version == learner.version
         assert same(base, learner)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_first_delta_compiles_nothing_after_the_warm_up(
+    warm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from numba.core.event import install_recorder  # not above: vLLM does not start after an import of numba
+
+    learner, wire, base = Learner(), Wire(), BaseCopy()
+    learner.send_to(wire, base)
+    learner.train(0.02)
+    learner.send_to(wire, base)  # this compiles the loops of the learner
+    anew = compiled(vars(write_elements)["__wrapped__"])
+    monkeypatch.setattr("slipstream.weights.delta.write_elements", anew)
+    if warm:
+        compile_loops([2])
+    learner.train(0.02)
+    with install_recorder("numba:compile") as compiling:
+        assert learner.send_to(wire, base) == "delta"
+    assert same(base, learner)
+    assert bool(compiling.buffer) != warm
 
 
 def test_one_delta_serves_copies_of_several_versions() -> None:

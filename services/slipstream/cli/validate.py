@@ -66,6 +66,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *verifier.check_verifier(config, if_missing=gpus),
         *machine.check_machine(config, gpus=gpus),
         *context.check_context(config, model, gpus=gpus),
+        *memory.check_staging(config, model),
     ]
     return list(dict.fromkeys(problems))
 

@@ -18,12 +18,15 @@ import torch
 from slipstream import records
 from slipstream.config import RunConfig
 from slipstream.weights.base_copy import BaseCopy
+from slipstream.weights.delta import compile_loops
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import receive
 
 CPU = torch.device("cpu")
 TOKEN_RANGE = (3, 12)
+ELEMENT_SIZES = (2, 4)
+"""In bytes, of the weights that a learner sends."""
 LOGPROB = -math.log(TOKEN_RANGE[1] - TOKEN_RANGE[0] + 1)
 
 
@@ -108,6 +111,10 @@ class EmulatedEngine:
     async def pause(self) -> None:
         """See Engine."""
         self._running.clear()
+
+    async def warm_up(self) -> None:
+        """See Engine."""
+        await asyncio.to_thread(compile_loops, ELEMENT_SIZES)
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
         """See Engine."""

@@ -54,6 +54,12 @@ class Engine(Protocol):
     async def pause(self) -> None:
         """Stop sampling and keep running requests. Pausing a paused engine changes nothing."""
 
+    async def warm_up(self) -> None:
+        """Do once what the first delta would wait for otherwise, before the rollout joins the fleet.
+
+        Errors: EngineDied.
+        """
+
     async def form_group(self, rendezvous: Rendezvous) -> None:
         """Join the process group of an epoch, and sample meanwhile. Errors: TransferError."""
 

@@ -146,6 +146,7 @@ class FleetMember:
     async def run(self, channel: grpc.aio.Channel) -> None:
         """Stay in the fleet until cancelled. Errors: Refused, EngineDied."""
         try:
+            await self._engine.warm_up()
             await self._stay_or_rejoin(FleetStub(channel))
         finally:
             await self._end_comparison()

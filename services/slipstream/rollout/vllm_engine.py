@@ -166,6 +166,13 @@ class VllmEngine:
             await _alive(self._llm.engine_core.pause_scheduler_async(mode="keep", clear_cache=False))
             self._idle = True
 
+    async def warm_up(self) -> None:
+        """See Engine."""
+        try:
+            await self._ask("warm_up_for_deltas")
+        except TransferError as error:
+            raise EngineDied(str(error)) from error
+
     async def form_group(self, rendezvous: Rendezvous) -> None:
         """See Engine."""
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest

@@ -31,6 +31,7 @@ from slipstream.rollout.adapter import write_adapter
 from slipstream.rollout.in_place import ParameterWriter
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.base_copy import BaseCopy
+from slipstream.weights.delta import compile_loops
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.last_deadline import no_progress, or_exit
 from slipstream.weights.manifest import manifest_from_proto
@@ -102,6 +103,10 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         """Whether the last version was written in place."""
         self._timeout_seconds = 0.0
         self._parameters = frozenset(name for name, _ in self.model.named_parameters())
+
+    def warm_up(self) -> None:
+        """Compile the loops that apply a delta to weights like the model's."""
+        compile_loops(parameter.element_size() for parameter in self.model.parameters())
 
     def init_transfer_engine(self, init_info: JoinInfo) -> None:
         """Leave the group of the last epoch and begin to form the group of the new one.

@@ -19,6 +19,10 @@ class WorkerExtension:
 
     weight_transfer_engine: Any
 
+    def warm_up_for_deltas(self) -> Outcome[None]:
+        """Compile the loops that apply a delta."""
+        return outcome(self.weight_transfer_engine.warm_up)
+
     def weight_group_formed(self) -> Outcome[bool]:
         """Return whether the group that this process began to form is formed."""
         return outcome(self.weight_transfer_engine.formed)

@@ -101,6 +101,16 @@ def take_over(old: torch.Tensor, new: torch.Tensor) -> Callable[[], Gaps | None]
     return gaps
 
 
+def compile_loops(element_sizes: Iterable[int]) -> None:
+    """Compile what applies changes to tensors whose elements have these sizes in bytes: half a second or so.
+
+    Otherwise the first change that arrives waits for it, and with it the broadcast to all members.
+    """
+    for size in set(element_sizes):
+        elements = bits(torch.zeros(1, dtype=INTEGERS[size]))
+        write_elements(elements, NO_GAPS.packed, elements[:0])
+
+
 def _differ_everywhere(old_N: NDArray[np.generic], new_N: NDArray[np.generic]) -> bool:
     end = old_N.size - old_N.size % LOOK_EVERY
     old, new = (each[:end].reshape(-1, LOOK_EVERY)[:, :LOOK_AT] for each in (old_N, new_N))

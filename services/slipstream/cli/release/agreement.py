@@ -135,18 +135,7 @@ def _kv_cache(release: Release) -> Iterator[Problem]:
 def _staging(release: Release) -> Iterator[Problem]:
     """The memory limit of a pool holds the versions that its processes receive while they sample."""
     need, config = learner_needs(release), release.config
-    if need is None or config.rollout.engine != "vllm":
-        return
-    if need.version > config.weights.staging_bytes:
-        if config.weights.staging_mib:  # 0 says that engines may pause
-            yield Problem(
-                key="weights.staging_mib",
-                reason=f"is {config.weights.staging_mib:g}, and a version has {need.version / MIB:,.0f} MiB: "
-                "engines pause while it arrives, and no version is sent as a delta",
-                remedy=f"raise it to {-(-need.version // MIB)}, if each process of an engine has so much "
-                "host memory and half as much again",
-                severity="note",
-            )
+    if need is None or config.rollout.engine != "vllm" or need.version > config.weights.staging_bytes:
         return
     for pool in pools(release.values):
         limit, gpus = _memory_limit(pool), pool["gpu"]["count"]

@@ -71,6 +71,7 @@ def release_problems(release: Release) -> list[Problem]:
         *_engine(release, model),
         *_rewards(release),
         *_verifier(release),
+        *(memory.check_staging(config, model) if release.sees_models else ()),
         *agreement.disagreements(release),
     ]
     return list(dict.fromkeys(problems))
