@@ -51,9 +51,14 @@ def test_ranks_share_all_memory_except_gathered_parameters() -> None:
     assert four.rank == {"weights": 1_000, "gradients": 1_000, "moments": 2_000, "gathered": 800}
     adapted = config_with("learner.lora.rank=4", "model.dtype=bfloat16")
     assert learner_memory(adapted, size, ranks=1).rank_bytes == 2_000
-    assert learner_memory(adapted, size, ranks=1).version == 2_000
-    assert learner_memory(adapted, size, ranks=1).published_on(1) == 2_500
-    full_only = config_with("learner.lora.rank=4", "model.dtype=bfloat16", "weights.deltas=false")
+    assert learner_memory(adapted, size, ranks=1).version == 0
+    assert learner_memory(adapted, size, ranks=1).published_on(1) == 0
+    merged = config_with("learner.lora={rank: 4, serve: merged}", "model.dtype=bfloat16")
+    assert learner_memory(merged, size, ranks=1).version == 2_000
+    assert learner_memory(merged, size, ranks=1).published_on(1) == 2_500
+    full_only = config_with(
+        "learner.lora={rank: 4, serve: merged}", "model.dtype=bfloat16", "weights.deltas=false"
+    )
     assert learner_memory(full_only, size, ranks=1).published_on(1) == 2_000
 
 

@@ -147,6 +147,29 @@ async def test_a_worker_joins_with_its_identity_and_serves_the_version_it_receiv
 
 
 @scenario
+async def test_a_worker_joins_although_its_engine_cannot_warm_up() -> None:
+    learner, engine, output = FakeLearner(), FakeEngine(), io.StringIO()
+    engine.fail("warm_up", TransferError("ImportError: no numba"))
+    async with served_by(partial(add_FleetServicer_to_server, learner), small_config()) as channel:
+        started = member(engine, ServedVersion(), Metrics(), Log(pod="w", stream=output))
+        running = asyncio.create_task(started.run(channel))
+        await update(await learner.joined(), version=7)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert "ImportError: no numba" in output.getvalue()
+
+
+@scenario
+async def test_an_engine_that_hangs_before_it_joins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.rollout.fleet.WARM_UP_SECONDS", 0.05)
+    engine = FakeEngine()
+    monkeypatch.setattr(engine, "warm_up", asyncio.Event().wait)
+    async with served_by(partial(add_FleetServicer_to_server, FakeLearner()), small_config()) as channel:
+        with pytest.raises(EngineDied, match="did not answer in"):
+            await member(engine, ServedVersion(), Metrics()).run(channel)
+
+
+@scenario
 async def test_prepare_is_answered_while_still_generating() -> None:
     async with start_worker() as worker:
         stream = await worker.learner.joined()

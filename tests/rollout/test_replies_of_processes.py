@@ -31,7 +31,11 @@ def test_a_method_returns_its_failure() -> None:
     def fail() -> bool:
         raise TransferError("the connection was cut")
 
+    def fail_unexpectedly() -> bool:
+        raise MemoryError("16 bytes")
+
     assert outcome(fail) == (None, "the connection was cut")
+    assert outcome(fail_unexpectedly) == (None, "MemoryError: 16 bytes")
     assert outcome(lambda: 3) == (3, "")
 
 

@@ -58,6 +58,11 @@ async def in_each(live: Live, method: str) -> list[Any]:
 
 
 @with_engine
+async def test_a_warm_engine_compiles_nothing_for_a_delta(live: Live) -> None:
+    assert not any(await in_each(live, "compiles_for_a_delta"))
+
+
+@with_engine
 async def test_after_any_sequence_all_tensors_are_those_of_a_full_load(live: Live) -> None:
     tensors = trained(tensors_of(live.policy), 1.0, seed=7)
     manifest = manifest_of(tensors)

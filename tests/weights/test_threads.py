@@ -74,6 +74,14 @@ def test_threads_in_the_background_give_way_and_no_others() -> None:
     assert results(in_pool(niceness, range(4))) == [usual] * 4
 
 
+def test_a_machine_that_forbids_priorities_keeps_those_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.setpriority", forbid)
+    assert in_thread(lambda: 3, "test", background=True).result() == 3
+
+
 def test_a_process_of_a_lower_priority_keeps_it() -> None:
     assert printed_by(OF_LOWER_PRIORITY) == "19"
 
@@ -85,10 +93,12 @@ def test_a_process_of_a_lower_priority_keeps_it() -> None:
         (False, True, 1, 8),
         (False, True, 4, 4),
         (True, False, 1, 8),
-        (True, True, 16, 2),
+        (False, True, 16, 2),
+        (True, True, 4, 4),
+        (True, False, 16, 1),
     ],
 )
-def test_more_threads_than_torch_has_where_they_take_no_core_from_a_computation(
+def test_the_threads_are_those_of_torch_or_the_idle_cores_where_they_take_none_from_a_computation(
     monkeypatch: pytest.MonkeyPatch, background: bool, gpu: bool, ranks: int, threads: int
 ) -> None:
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)

@@ -39,7 +39,7 @@ class LearnerMemory:
     rank: Mapping[str, int]
     """Bytes on the device of each rank, by use."""
     version: int
-    """Bytes of a version as it is published."""
+    """Bytes of a version as it is published; 0 for adapters."""
     published: int
     """Bytes in host memory of all ranks together: the published version, and the log of its changes."""
     ranks: int
@@ -56,6 +56,12 @@ class LearnerMemory:
         if self.shared:
             return self.published * local_ranks // self.ranks
         return self.published if first else 0
+
+
+def publishes_adapters(config: RunConfig) -> bool:
+    """Return whether a version is adapters, which are small, and not the weights of the model."""
+    lora = config.learner.lora
+    return lora is not None and lora.serve == "adapter"
 
 
 def has_reference(config: RunConfig) -> bool:
@@ -103,7 +109,7 @@ def learner_memory(
         "moments": MOMENTS * trained // ranks,
         "gathered": _gathered(policy, stored, wire) if ranks > 1 else 0,
     }
-    version = wire * policy.parameters
+    version = 0 if publishes_adapters(config) else wire * policy.parameters
     return LearnerMemory(
         rank=needed,
         version=version,

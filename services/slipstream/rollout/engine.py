@@ -57,7 +57,7 @@ class Engine(Protocol):
     async def warm_up(self) -> None:
         """Do once what the first delta would wait for otherwise, before the rollout joins the fleet.
 
-        Errors: EngineDied.
+        Errors: TransferError, after which a delta may fail, and EngineDied.
         """
 
     async def form_group(self, rendezvous: Rendezvous) -> None:

@@ -40,6 +40,7 @@ from slipstream.weights.rendezvous_message import rendezvous_from_proto
 REJOIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 LOST_AGAIN_SECONDS = 60.0
+WARM_UP_SECONDS = 120.0
 MOST_MISMATCHES = 3
 """Versions in a row with other logprobs than the learner's, after which the engine is started anew."""
 NO_EPOCH = 0
@@ -146,12 +147,22 @@ class FleetMember:
     async def run(self, channel: grpc.aio.Channel) -> None:
         """Stay in the fleet until cancelled. Errors: Refused, EngineDied."""
         try:
-            await self._engine.warm_up()
+            await self._warm_up()
             await self._stay_or_rejoin(FleetStub(channel))
         finally:
             await self._end_comparison()
             if self._refusal is not None:
                 await self._refusal.drop()
+
+    async def _warm_up(self) -> None:
+        """Errors: EngineDied, also after WARM_UP_SECONDS."""
+        try:
+            async with asyncio.timeout(WARM_UP_SECONDS):
+                await self._engine.warm_up()
+        except TransferError as error:
+            self._log.warning("the engine may be unable to apply deltas", reason=str(error))
+        except TimeoutError as error:
+            raise EngineDied(f"the engine did not answer in {WARM_UP_SECONDS:g} s") from error
 
     async def _stay_or_rejoin(self, stub: FleetStub) -> None:
         while True:
@@ -306,6 +317,8 @@ class FleetMember:
         """Give up the comparison of the last version, if it is still running."""
         comparison, self._parity = self._parity, None
         if comparison is not None:
+            if not comparison.done:
+                self._log.info("parity probe given up before its result")
             await comparison.drop()
 
     async def _compare(self, probe: pb.ParityProbe, version: int) -> None:

@@ -168,10 +168,7 @@ class VllmEngine:
 
     async def warm_up(self) -> None:
         """See Engine."""
-        try:
-            await self._ask("warm_up_for_deltas")
-        except TransferError as error:
-            raise EngineDied(str(error)) from error
+        await self._ask("warm_up_for_deltas")
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
         """See Engine."""

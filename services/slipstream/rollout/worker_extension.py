@@ -4,11 +4,13 @@ They return a failure instead of raising it. When one process raises, vLLM does 
 others, and would take them for the replies to its next call.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from slipstream.weights.group import TransferError
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Outcome = tuple[T | None, str]
 """What a method returns, and why it failed: "" if it did not."""
@@ -53,8 +55,11 @@ class WorkerExtension:
 
 
 def outcome(call: Callable[[], T]) -> Outcome[T]:
-    """Return the result of a call, or the reason of its TransferError."""
+    """Return the result of a call, or the reason why it failed. Log the place of an unexpected error."""
     try:
         return call(), ""
     except TransferError as error:
         return None, str(error) or "no reason is known"
+    except Exception as error:  # of memory, for example
+        logger.exception("weights: a call failed in the process of an engine")
+        return None, f"{type(error).__name__}: {error}"

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache, partial
 from typing import TypeVar
 
@@ -58,7 +59,8 @@ def _give_way() -> None:
     if sys.platform == "linux":
         thread = threading.get_native_id()
         niceness = max(BACKGROUND_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))  # less needs a privilege
-        os.setpriority(os.PRIO_PROCESS, thread, niceness)
+        with suppress(OSError):  # a sandbox may forbid it
+            os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
 def results(running: Sequence[Future[T]]) -> list[T]:
@@ -77,15 +79,17 @@ def _pool(background: bool) -> ThreadPoolExecutor:
 
 
 def _threads(background: bool) -> int:
-    """Return the number of threads: those of torch, and more where that takes no core from a computation.
+    """Return the number of threads: those of torch, and others where that takes no core from a computation.
 
-    Computation on a GPU leaves the cores idle, which the ranks of one machine share.
+    Threads in the background take none, and computation on a GPU leaves the cores idle. The ranks of one
+    machine share its cores.
     """
     computing = torch.get_num_threads()
     if not background and not torch.cuda.is_available():
         return computing
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(computing, min(usable_cores() // ranks, MOST_THREADS))
+    idle = min(usable_cores() // ranks, MOST_THREADS)
+    return max(idle, 1) if background else max(idle, computing)
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)
