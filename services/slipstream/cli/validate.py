@@ -66,7 +66,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *verifier.check_verifier(config, if_missing=gpus),
         *machine.check_machine(config, gpus=gpus),
         *context.check_context(config, model, gpus=gpus),
-        *memory.check_staging(config, model),
+        *memory.check_staging(config),
     ]
     return list(dict.fromkeys(problems))
 
@@ -107,7 +107,7 @@ def validate_command(config: RunConfig, source: str, *, tries: bool = False) -> 
         rows = [
             *number_lines(derived_numbers(config, held_out_size=held_out_size)),
             *context.context_lines(config, read_model(config)),
-            *memory.memory_lines(config, read_model(config)),
+            *memory.memory_lines(config),
             *axis_rows(config),
         ]
         for name, text in rows:

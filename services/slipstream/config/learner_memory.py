@@ -58,12 +58,6 @@ class LearnerMemory:
         return self.published if first else 0
 
 
-def publishes_adapters(config: RunConfig) -> bool:
-    """Return whether a version is adapters, which are small, and not the weights of the model."""
-    lora = config.learner.lora
-    return lora is not None and lora.serve == "adapter"
-
-
 def has_reference(config: RunConfig) -> bool:
     """Return whether the run's algorithm measures a divergence to a reference policy."""
     loss = config.algorithm.resolved_loss(
@@ -99,7 +93,8 @@ def learner_memory(
     counted.
     """
     wire = DTYPE_BYTES[config.model.dtype]
-    adapted = config.learner.lora is not None
+    lora = config.learner.lora
+    adapted = lora is not None
     stored = wire if adapted else FLOAT32
     trained = (0 if adapted else policy.parameters) + (critic.parameters if critic else 0)
     beside = (reference.parameters if reference else 0) + (critic.parameters if critic else 0)
@@ -109,7 +104,7 @@ def learner_memory(
         "moments": MOMENTS * trained // ranks,
         "gathered": _gathered(policy, stored, wire) if ranks > 1 else 0,
     }
-    version = 0 if publishes_adapters(config) else wire * policy.parameters
+    version = 0 if lora is not None and lora.serve == "adapter" else wire * policy.parameters
     return LearnerMemory(
         rank=needed,
         version=version,

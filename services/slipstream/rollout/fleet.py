@@ -41,6 +41,7 @@ REJOIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 LOST_AGAIN_SECONDS = 60.0
 WARM_UP_SECONDS = 120.0
+"""The longest time that an engine may take before it joins the fleet. It takes about a second."""
 MOST_MISMATCHES = 3
 """Versions in a row with other logprobs than the learner's, after which the engine is started anew."""
 NO_EPOCH = 0

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from slipstream.cli.checks.model import ModelFiles
 from slipstream.config import Problem, RunConfig
 from slipstream.config.learner_memory import LearnerMemory, learner_memory, models_beside
 from slipstream.hub.safetensors_header import model_size
@@ -11,9 +10,9 @@ MIB = 1024**2
 GIB = 1024**3
 
 
-def memory_lines(config: RunConfig, model: ModelFiles | None) -> list[tuple[str, str]]:
+def memory_lines(config: RunConfig) -> list[tuple[str, str]]:
     """Return the row on the learner's memory; none for a tiny model, or if a model's files cannot be read."""
-    need, ranks = _learner_needs(config, model), config.learner.ranks
+    need, ranks = learner_needs(config), config.learner.ranks
     if need is None:
         return []
     each = f"on each of {ranks} ranks" if ranks > 1 else "on its one rank"
@@ -21,9 +20,9 @@ def memory_lines(config: RunConfig, model: ModelFiles | None) -> list[tuple[str,
     return [("learner memory", f"{text}; {need.published / GIB:,.2f} GiB of its host to publish")]
 
 
-def check_staging(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
+def check_staging(config: RunConfig) -> Iterator[Problem]:
     """Yield a note if engines pause while a version arrives, because their memory is limited to less."""
-    need, weights = _learner_needs(config, model), config.weights
+    need, weights = learner_needs(config), config.weights
     if need is None or config.rollout.engine != "vllm" or not weights.staging_mib:  # 0: engines may pause
         return
     if need.version > weights.staging_bytes:
@@ -37,8 +36,9 @@ def check_staging(config: RunConfig, model: ModelFiles | None) -> Iterator[Probl
         )
 
 
-def _learner_needs(config: RunConfig, model: ModelFiles | None) -> LearnerMemory | None:
-    if config.model.path is None or model is None:
+def learner_needs(config: RunConfig) -> LearnerMemory | None:
+    """Return the memory that the learner needs; None for a tiny model, or if its files cannot be read."""
+    if config.model.path is None:
         return None
     paths = (config.model.path, *models_beside(config, config.model.path))
     policy, reference, critic = (model_size(path) if path else None for path in paths)

@@ -6,13 +6,14 @@ The folder guards/ has the checks that only compare keys.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from slipstream.cli.checks import memory
 from slipstream.cli.release.guards import RUN_GUARDS, VALUE_GUARDS
 from slipstream.cli.release.overlay import pools
 from slipstream.cli.release.quantity import size_of
 from slipstream.cli.release.release import MODELS, Release, below
 from slipstream.config import data, rewards, sources
 from slipstream.config.checks import Problem, derived_numbers
-from slipstream.config.learner_memory import LearnerMemory, learner_memory, models_beside
+from slipstream.config.learner_memory import LearnerMemory, models_beside
 from slipstream.hub.safetensors_header import ModelSize, model_size
 
 GIB: Final = 2**30
@@ -31,11 +32,7 @@ def disagreements(release: Release) -> list[Problem]:
 
 def learner_needs(release: Release) -> LearnerMemory | None:
     """Return the memory that the learner needs; None if the size of its model is unknown on this machine."""
-    policy, (reference, critic) = _policy(release), _beside(release)
-    if policy is None:
-        return None
-    ranks = release.config.learner.ranks
-    return learner_memory(release.config, policy, ranks=ranks, reference=reference, critic=critic)
+    return None if release.local_files.models is None else memory.learner_needs(release.config)
 
 
 def _policy(release: Release) -> ModelSize | None:

@@ -71,7 +71,7 @@ def release_problems(release: Release) -> list[Problem]:
         *_engine(release, model),
         *_rewards(release),
         *_verifier(release),
-        *(memory.check_staging(config, model) if release.sees_models else ()),
+        *(memory.check_staging(config) if release.sees_models else ()),
         *agreement.disagreements(release),
     ]
     return list(dict.fromkeys(problems))
@@ -125,7 +125,7 @@ def _rows(release: Release) -> Iterator[tuple[str, str]]:
     if release.sees_models:
         rows = context.context_lines(config, model, measures=False)
         yield from (row for row in rows if row[0] != "key-value cache")
-        yield from memory.memory_lines(config, model)
+        yield from memory.memory_lines(config)
     yield from axes.axis_rows(config)
 
 
