@@ -169,6 +169,24 @@ def test_a_worker_that_does_not_answer_is_dropped_at_the_deadline(policy: Policy
     play(policy, scene)
 
 
+@pytest.mark.parametrize("max_lag", [0, 2])
+def test_a_fleet_whose_only_engine_hangs_after_a_transfer_is_left_at_the_deadline(
+    policy: Policy, max_lag: int
+) -> None:
+    async def scene(learner: Learner) -> None:
+        await learner.join(Worker("hangs", faults=("silent_at_begin",)))
+        published = await learner.publish(1, seconds=5 * TIMEOUT)
+        assert TIMEOUT <= published.seconds < 3 * TIMEOUT
+        assert published.rollouts == 0
+        assert "did not answer `applied`" in said(learner.log)
+        other = Worker("other")
+        await learner.join(other)
+        assert (await learner.publish(2)).rollouts == 1
+        assert learner.has(other)
+
+    play(policy, scene, max_lag=max_lag)
+
+
 def test_a_collective_that_blocks_for_ever_ends_the_publication_by_its_last_deadline(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,24 @@ def test_the_others_serve_without_a_late_rollout_which_the_next_update_includes(
     play_patiently(policy, scene)
 
 
+def test_a_rollout_that_is_late_in_its_receipt_joins_a_new_group_with_the_next_update(policy: Policy) -> None:
+    """Prepare ends its receipt, and with it its place in the group of that update."""
+
+    async def scene(learner: Learner) -> None:
+        late, other = with_base("late"), with_base("other")
+        await learner.join(late, other)
+        await learner.train(1, 0.02)
+        late.faults.append("late_in_receipt")
+        assert (await learner.train(2, 0.02)).rollouts == 1
+        published = await learner.train(3, 0.02)
+        assert published.rollouts == 2, said(learner.log)
+        assert learner.has(late)
+        assert learner.metrics.registry.get_sample_value("slipstream_publish_failures_total") == 0
+        assert {member.failures for member in learner.fleet.members()} == {0}
+
+    play_patiently(policy, scene)
+
+
 def test_a_rollout_that_serves_late_counts_as_serving_when_it_does(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         late, other = Worker("late"), Worker("other")

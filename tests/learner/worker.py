@@ -45,11 +45,12 @@ class Died(Exception):
 
 
 class Worker:
-    """`faults` are places, each used up once: die_at_prepare, silent_at_prepare, die_at_begin, slow_to_pause,
-    die_in_the_middle, damaged, die_at_applied, die_at_commit. After late_at_prepare, late_after_forming,
-    late_at_begin or late_at_commit it answers only when `go` is set. At stuck_in_forming_N (after N steps),
-    stuck_in_the_middle and stuck_in_epoch_N (in the middle of a broadcast of this epoch) it stops until
-    `released` is set."""
+    """`faults` are places, each used up once: die_at_prepare, silent_at_prepare, die_at_begin,
+    silent_at_begin, slow_to_pause, die_in_the_middle, damaged, die_at_applied, die_at_commit. After
+    late_at_prepare, late_after_forming, late_at_begin or late_at_commit it answers only when `go` is set;
+    after late_in_receipt at the next message, for which it leaves its group. At stuck_in_forming_N (after N
+    steps), stuck_in_the_middle and stuck_in_epoch_N (in the middle of a broadcast of this epoch) it stops
+    until `released` is set."""
 
     def __init__(
         self, name: str, *, faults: tuple[str, ...] = (), base: BaseCopy | None = None, **join: Any
@@ -111,7 +112,9 @@ class Worker:
             return [await self._form()]
         if kind == "begin":
             self._die("die_at_begin")
-            return [await self._receive(message.begin)]
+            silent = self._fault("silent_at_begin")
+            applied = await self._receive(message.begin)
+            return [] if silent else [applied]
         if kind == "commit":
             self._die("die_at_commit")
             self.version, self.weights = message.commit.version, self._received
@@ -159,6 +162,10 @@ class Worker:
             await receiving
             if self._fault("late_at_begin"):
                 await self.go.wait()
+            if self._fault("late_in_receipt"):
+                await asyncio.wait({self._messages.reading()})
+                self._leave_group()
+                self._group = None
             if self._fault("damaged"):
                 raise TransferError("bucket 0 arrived damaged")
         except TransferError as error:

@@ -147,14 +147,24 @@ class LearnerEnd:
         return "full" if delta is None else "delta"
 
     async def update_in_a_pause(
-        self, engine: Engine, manifest: Manifest, tensors: Tensors, *, version: int
+        self, engine: Engine, manifest: Manifest, tensors: Tensors, *, version: int, damaged: bool = False
     ) -> None:
         """Pause, transfer, commit and resume; form a group if there is none."""
         await engine.pause()
         if not self.groups:
             await self.form(engine)
-        sending = asyncio.create_task(asyncio.to_thread(self.send, manifest, tensors, version=version))
-        await engine.receive(manifest, version)
+        middle = len(manifest.bucket_bytes) // 2
+        sending = asyncio.create_task(
+            asyncio.to_thread(
+                self.send, manifest, tensors, version=version, damage_from_bucket=middle if damaged else None
+            )
+        )
+        try:
+            await engine.receive(manifest, version)
+        except TransferError:
+            self.close()
+            await asyncio.gather(sending, return_exceptions=True)
+            raise
         await sending
         await engine.commit(version)
         await engine.resume()

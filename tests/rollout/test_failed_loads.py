@@ -12,6 +12,7 @@ import pytest
 import torch
 from rollout.test_in_place import change
 from slipstream.weights.base_copy import Difference, TensorChange
+from slipstream.weights.group import TransferError
 
 pytestmark = pytest.mark.vllm
 NAMES = ("a.weight", "b.weight")
@@ -147,6 +148,35 @@ def test_a_delta_after_a_load_that_failed_is_loaded_in_full(
     receiving.delta()
     assert not receiving.load()
     assert receiving.right()
+
+
+def test_loaders_that_name_no_tensor_and_loaders_that_load_none_are_told_apart(
+    receiving: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiving.full()
+    with monkeypatch.context() as patch:
+        patch.setattr(receiving.model, "load_weights", lambda _: set())
+        with pytest.raises(TransferError, match=r"lacks a\.weight, b\.weight"):
+            receiving.load()
+    load_weights = receiving.model.load_weights
+    monkeypatch.setattr(receiving.model, "load_weights", lambda weights: load_weights(weights) and None)
+    receiving.full()
+    assert not receiving.load()
+    assert receiving.right()
+
+
+def test_vllm_may_begin_an_update_after_one_that_ended_or_failed(
+    receiving: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiving.full()
+    assert not receiving.receiver.updating
+    receiving.receiver.start_weight_update()
+    assert receiving.receiver.updating
+    with pytest.raises(ValueError, match="unknown"):
+        receiving.receiver.update_weights({"unknown": 1})
+    assert not receiving.receiver.updating
+    receiving.load()
+    assert not receiving.receiver.updating
 
 
 def test_a_delta_after_one_that_was_never_loaded_is_loaded_in_full(receiving: Receiving) -> None:

@@ -83,7 +83,9 @@ async def start_worker(
             await asyncio.gather(running, return_exceptions=True)
 
 
-def prepare(stream: Stream, *, version: int, epoch: int = 1, sender: bytes = b"learner") -> None:
+def prepare(
+    stream: Stream, *, version: int, epoch: int = 1, sender: bytes = b"learner", timeout_seconds: float = 6
+) -> None:
     stream.tell(
         prepare=pb.Prepare(
             epoch=epoch,
@@ -93,7 +95,7 @@ def prepare(stream: Stream, *, version: int, epoch: int = 1, sender: bytes = b"l
             store_host="host",
             store_port=1234,
             rendezvous_nonce=b"n" * 32,
-            timeout_seconds=6,
+            timeout_seconds=timeout_seconds,
             sender=sender,
         )
     )
@@ -161,7 +163,7 @@ async def test_a_worker_joins_although_its_engine_cannot_warm_up() -> None:
 
 @scenario
 async def test_an_engine_that_hangs_before_it_joins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.rollout.fleet.WARM_UP_SECONDS", 0.05)
+    monkeypatch.setattr("slipstream.rollout.fleet.ENGINE_SECONDS", 0.05)
     engine = FakeEngine()
     monkeypatch.setattr(engine, "warm_up", asyncio.Event().wait)
     async with served_by(partial(add_FleetServicer_to_server, FakeLearner()), small_config()) as channel:
@@ -319,6 +321,57 @@ async def test_an_abort_ends_a_receipt_before_its_deadline_and_the_engine_sample
         worker.engine.receiving.set()
         await update(stream, version=2, epoch=2)
         assert worker.serving == (True, 2)
+
+
+@scenario
+async def test_a_rollout_that_leaves_its_group_for_the_next_update_joins_one_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=1)
+        worker.engine.receiving.clear()
+        await begin(stream, version=2)
+        await until(lambda: "stage" in worker.engine.events)
+        formed = len(worker.engine.rendezvous)
+
+        async def leave_group() -> None:
+            worker.engine.receiving.set()  # all bytes are there at the same moment
+
+        monkeypatch.setattr(worker.engine, "leave_group", leave_group)
+        prepare(stream, version=3)
+        assert (await stream.answer())[0] == "applied"
+        assert (await stream.answer())[0] == "ready"
+        assert len(worker.engine.rendezvous) == formed + 1
+
+
+@pytest.mark.parametrize("call", ["pause", "commit", "resume", "base_version", "leave_group"])
+@scenario
+async def test_a_rollout_whose_engine_hangs_in_an_update_ends(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    async with start_worker(staging_bytes=STAGED) as worker:
+        stream = await worker.learner.joined()
+        await update(stream, version=1)
+        monkeypatch.setattr("slipstream.rollout.fleet.ENGINE_SECONDS", 0.05)
+
+        async def hang(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(worker.engine, call, hang)
+        if call == "leave_group":
+            worker.engine.receiving.clear()
+        prepare(stream, version=2, timeout_seconds=0.01)
+        if call != "base_version":
+            await stream.answer()
+            stream.tell(begin=BEGIN(epoch=1, version=2))
+            if call == "leave_group":
+                stream.tell(abort=pb.Abort(epoch=1, reason="the broadcast stands still"))
+            else:
+                await stream.answer()
+                stream.tell(commit=pb.Commit(version=2))
+        with pytest.raises(EngineDied, match="the engine did not answer"):
+            await asyncio.wait_for(asyncio.shield(worker.running), 10)
 
 
 @scenario

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import torch
 from rollout.fakes import scenario
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.vllm_engine import VllmEngine
 from slipstream.rollout.worker_extension import WorkerExtension, outcome
 from slipstream.weights.group import TransferError
+from slipstream.weights.manifest import plan
 
 pytest.importorskip("vllm")
 
@@ -72,8 +74,48 @@ async def test_the_base_is_the_version_that_all_processes_keep(versions: tuple[i
     assert await engine.base_version() == base
 
 
+class Processed:
+    """vLLM's worker around a WeightReceiver, as far as an update is concerned."""
+
+    updating = False
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def start_weight_update(self) -> None:
+        self.calls.append("start")
+
+    def update_weights(self, info: dict[str, Any]) -> None:
+        raise TransferError("bucket 3 arrived damaged")
+
+    def finish_weight_update(self) -> None:
+        self.calls.append("finish")
+
+
+@pytest.mark.parametrize("updating", [False, True])
+def test_an_update_that_was_loaded_in_this_process_only_is_finished_before_the_next(updating: bool) -> None:
+    class Worker(WorkerExtension, Processed):
+        pass
+
+    worker = Worker()
+    worker.weight_transfer_engine = worker
+    worker.updating = updating
+    assert worker.begin_weight_update() == (None, "")
+    assert worker.calls == ["finish"] * updating + ["start"]
+    assert worker.load_weight_update({}) == (None, "bucket 3 arrived damaged")
+
+
 @scenario
-async def test_an_engine_of_several_processes_ends_when_a_load_fails_in_one() -> None:
+async def test_a_load_that_fails_in_one_process_fails_the_update_and_not_the_engine() -> None:
+    manifest = plan([("w", (4,))], dtype=torch.float32, bucket_bytes=64, model_fingerprint="print")
+    processes = Processes((None, ""), (None, "bucket 3 arrived damaged"))
+    engine = VllmEngine(processes, recompute_kv=False, processes=2)
+    with pytest.raises(TransferError, match="bucket 3 arrived damaged"):
+        await engine.receive(manifest, 7)
+
+
+@scenario
+async def test_an_engine_of_several_processes_ends_when_the_end_of_a_load_fails_in_one() -> None:
     engine = VllmEngine(Processes(), recompute_kv=False, processes=2)
     with pytest.raises(EngineDied, match=r"one of the 2 processes: .*worker 1 failed"):
         await engine.commit(3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from rollout.learner_end import LearnerEnd
-from rollout.live_engine import Live, manifest_of, running_live, tensors_of, with_engine
+from rollout.live_engine import SMALL_BUCKET, Live, manifest_of, running_live, tensors_of, with_engine
 from rollout.test_vllm_deltas import LORA, computed, trained
 from slipstream.learner.policy import tiny
 from slipstream.weights.group import TransferError
@@ -25,6 +25,7 @@ WEIGHTS = {
     "miss": 3,  # the engine does not get it
     "damage": 3,  # the middle of the transfer arrives damaged
     "keep": 2,  # it arrives beside the weights, and is not loaded
+    "damage in a pause": 2,  # the middle of a full version into the model itself arrives damaged
     "pause": 2,  # a full version into the model itself, after which no base is kept
     "regroup": 2,
     "resume": 1,  # a learner that was started again, with version numbers that it used before
@@ -103,6 +104,12 @@ class Sequence:
         if move == "damage":
             with pytest.raises(TransferError, match="arrived damaged"):
                 await learner.change(live.engine, manifest, version=live.version, damaged=True, new=self.new)
+        elif move == "damage in a pause":
+            small = manifest_of(self.tensors, bucket_bytes=SMALL_BUCKET)
+            with pytest.raises(TransferError):
+                await learner.update_in_a_pause(
+                    live.engine, small, self.tensors, version=live.version, damaged=True
+                )
         elif move == "keep":
             await learner.bring_beside(live.engine, manifest, version=live.version, new=self.new)
             self.new = False
@@ -113,7 +120,7 @@ class Sequence:
             self.new = False
             in_place = all([each for each, _ in await self._in_each("weights_written_in_place")])
             self.history.append(f"{move}: {kind}{' in place' * in_place}")
-        if move not in {"miss", "damage", "keep"}:
+        if move not in {"miss", "damage", "damage in a pause", "keep"}:
             self.served.append((self.tensors, await computed(live), await self._fingerprints()))
 
     async def compare(self) -> None:

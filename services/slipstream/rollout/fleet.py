@@ -15,10 +15,10 @@ new stream, and the state of an unfinished update is discarded: the next update 
 import asyncio
 import math
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -37,11 +37,12 @@ from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import manifest_from_proto
 from slipstream.weights.rendezvous_message import rendezvous_from_proto
 
+T = TypeVar("T")
 REJOIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 LOST_AGAIN_SECONDS = 60.0
-WARM_UP_SECONDS = 120.0
-"""The longest time that an engine may take before it joins the fleet. It takes about a second."""
+ENGINE_SECONDS = 120.0
+"""The longest time that an engine may take for a call that waits for its running step, and little more."""
 MOST_MISMATCHES = 3
 """Versions in a row with other logprobs than the learner's, after which the engine is started anew."""
 NO_EPOCH = 0
@@ -156,14 +157,11 @@ class FleetMember:
                 await self._refusal.drop()
 
     async def _warm_up(self) -> None:
-        """Errors: EngineDied, also after WARM_UP_SECONDS."""
+        """Errors: EngineDied."""
         try:
-            async with asyncio.timeout(WARM_UP_SECONDS):
-                await self._engine.warm_up()
+            await _answered(self._engine.warm_up())
         except TransferError as error:
             self._log.warning("the engine may be unable to apply deltas", reason=str(error))
-        except TimeoutError as error:
-            raise EngineDied(f"the engine did not answer in {WARM_UP_SECONDS:g} s") from error
 
     async def _stay_or_rejoin(self, stub: FleetStub) -> None:
         while True:
@@ -243,7 +241,9 @@ class FleetMember:
         try:
             if epoch != self._joined_epoch:
                 await self._engine.form_group(update.rendezvous)
-            base = await self._engine.base_version() if update.sender == self._base_sender else NO_VERSION
+            base = NO_VERSION
+            if update.sender == self._base_sender:
+                base = await _answered(self._engine.base_version())
         except TransferError as error:
             return self._fail(update, error)
         self._joined_epoch, self._update = epoch, update
@@ -287,7 +287,8 @@ class FleetMember:
             receiving = tasks.create_task(receipt)
             await asyncio.wait({receiving, self._messages.reading()}, return_when=asyncio.FIRST_COMPLETED)
             if not receiving.done():
-                await self._engine.leave_group()
+                self._joined_epoch = None
+                await _answered(self._engine.leave_group())
 
     async def _commit(self, commit: pb.Commit) -> pb.WorkerMessage:
         """Serve the received version, and no other."""
@@ -299,10 +300,10 @@ class FleetMember:
         if update.staged:
             await self._pause()
         try:
-            await self._engine.commit(version)
+            await _answered(self._engine.commit(version), seconds=2 * update.rendezvous.timeout_seconds)
         except TransferError as error:
             return self._fail(update, error)
-        await self._engine.resume()
+        await _answered(self._engine.resume())
         self._served.serve(version)
         pause = time.monotonic() - self._paused_at
         self._metrics.observe("update_pause_seconds", pause)
@@ -354,7 +355,7 @@ class FleetMember:
     async def _pause(self) -> None:
         """Pause the engine, which may be paused already."""
         self._suspend()
-        await self._engine.pause()
+        await _answered(self._engine.pause())
 
     def _suspend(self) -> None:
         """Serve no version, and note since when."""
@@ -365,8 +366,8 @@ class FleetMember:
     async def _refuse(self) -> None:
         """Have the engine load all of later versions, and leave. Errors: EngineDied."""
         try:
-            await self._engine.pause()
-            await self._engine.load_in_full()
+            await _answered(self._engine.pause())
+            await _answered(self._engine.load_in_full())
         finally:
             await self._leave("other logprobs than the learner's")
 
@@ -383,6 +384,17 @@ class FleetMember:
         self._joined_epoch = None
         self._log.warning("update failed", version=update.version, error=str(error))
         return _failed(update.rendezvous.epoch, update.version, str(error))
+
+
+async def _answered(call: Awaitable[T], *, seconds: float = 0.0) -> T:
+    """Await a call into the engine. Errors: those of the call; EngineDied after ENGINE_SECONDS, or `seconds`
+    if that is more."""
+    longest = max(ENGINE_SECONDS, seconds)
+    try:
+        async with asyncio.timeout(longest):
+            return await call
+    except TimeoutError as error:
+        raise EngineDied(f"the engine did not answer in {longest:g} s") from error
 
 
 def _update_from_proto(message: pb.Prepare) -> Update:

@@ -67,7 +67,6 @@ class VllmEngine:
         self._running.set()
         self._pausing, self._idle = asyncio.Lock(), False
         self._salt = "initial"
-        self._uncommitted = False
         self._staged: dict[str, Any] | None = None
 
     @property
@@ -246,15 +245,12 @@ class VllmEngine:
             raise
 
     async def _load(self, info: dict[str, Any]) -> None:
-        """Have the weights of an update loaded, in a pause. Errors: TransferError, EngineDied."""
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+        """Have the weights of an update loaded, in a pause. Errors: TransferError, EngineDied.
 
-        if self._uncommitted:  # the last update was never committed, and vLLM must finish it first
-            await self._in_all(self._llm.finish_weight_update())
-            self._uncommitted = False
-        await self._in_all(self._llm.start_weight_update())
-        await self._in_all(self._llm.update_weights(WeightTransferUpdateRequest(update_info=info)))
-        self._uncommitted = True
+        vLLM's own methods for this would raise in the processes where they fail (see `_in_all`).
+        """
+        await self._ask("begin_weight_update")
+        await self._ask("load_weight_update", info)
 
     async def commit(self, version: int) -> None:
         """See Engine."""
@@ -263,7 +259,6 @@ class VllmEngine:
             await self._load(staged)
             await self._count(staged)
         await self._in_all(self._llm.finish_weight_update(str(version)))
-        self._uncommitted = False
         if self._adapter is not None:  # load it now: a request that fails to load it would end the engine
             await self._in_all(self._llm.add_lora(self._adapter.request()))
         self._salt = uuid.uuid4().hex  # a restarted learner reuses version numbers

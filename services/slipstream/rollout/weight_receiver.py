@@ -101,6 +101,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         self._reloading, self._to_prove, self._told = False, False, False
         self.written = False
         """Whether the last version was written in place."""
+        self.updating = False
+        """Whether an update is neither finished nor failed, so that vLLM begins no other one."""
         self._timeout_seconds = 0.0
         self._parameters = frozenset(name for name, _ in self.model.named_parameters())
 
@@ -187,7 +189,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             raise
 
     def start_weight_update(self) -> None:
-        """Do nothing: what is written in place needs no preparation, which `_load` makes otherwise."""
+        """Prepare nothing: what is written in place needs no preparation, which `_load` makes otherwise."""
+        self.updating = True
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Receive, verify and load every bucket, or load those that were staged. Errors: TransferError.
@@ -195,18 +198,19 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         An error closes the group, so that the sender fails at once. When the transfer makes no progress until
         its last deadline, this process exits, and its pod with it.
         """
-        info = self.parse_update_info(update_info)
         try:
+            info = self.parse_update_info(update_info)
             if info.staged:
                 self._load_staged(info)
             else:
                 with or_exit(self._timeout_seconds, "the receipt of weights") as progress:
                     self.receive_weights(info, progress)
+            if self.device.type != "cpu":
+                torch.accelerator.synchronize()
         except BaseException:
+            self.updating = False
             self.shutdown()
             raise
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: UpdateInfo, progress: Callable[[], None] = no_progress) -> None:
         """Load the buckets one by one, each after its checksum was verified.
@@ -272,7 +276,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         sent = {spec.name for spec in manifest.tensors}
         missing = set(self._parameters) | self._unsent_parts(sent) | self._unsent_experts(sent)
         for tensors in buckets:
-            missing -= self.model.load_weights(tensors) or missing
+            loaded = self.model.load_weights(tensors)
+            missing -= missing if loaded is None else loaded  # not every loader names what it loaded
         if missing:
             raise TransferError(f"version {update_info.version} lacks {', '.join(sorted(missing)[:5])}")
 
@@ -299,7 +304,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
                 self._to_prove = False
                 self._writer.prove()
                 self._tell_refusal()
-        self._loaded = loading
+        self._loaded, self.updating = loading, False
 
     def shutdown(self) -> None:
         """Leave the group, and have a group that is still being formed closed once it is formed."""

@@ -20,6 +20,9 @@ class WorkerExtension:
     """Mixed into vLLM's worker class (`worker_extension_cls`)."""
 
     weight_transfer_engine: Any
+    start_weight_update: Callable[[], None]
+    update_weights: Callable[[dict[str, Any]], None]
+    finish_weight_update: Callable[[], None]
 
     def warm_up_for_deltas(self) -> Outcome[None]:
         """Compile the loops that apply a delta."""
@@ -40,6 +43,19 @@ class WorkerExtension:
     def leave_weight_group(self) -> Outcome[None]:
         """Leave the group, which ends a receipt with an error."""
         return outcome(self.weight_transfer_engine.shutdown)
+
+    def begin_weight_update(self) -> Outcome[None]:
+        """Begin to change the model, in a pause, after the end of an update that was never committed."""
+        return outcome(self._begin_weight_update)
+
+    def _begin_weight_update(self) -> None:
+        if self.weight_transfer_engine.updating:
+            self.finish_weight_update()
+        self.start_weight_update()
+
+    def load_weight_update(self, update_info: dict[str, Any]) -> Outcome[None]:
+        """Load the version that was received, or receive one into the model."""
+        return outcome(lambda: self.update_weights(update_info))
 
     def weights_base_version(self) -> Outcome[int]:
         """Return the version that is kept beside the weights, which a delta can change; -1 for none."""

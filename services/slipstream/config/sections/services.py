@@ -21,12 +21,13 @@ class WeightsConfig(Section):
     port: int = Field(0, ge=0, le=65535)
     """Port of the rendezvous; 0 takes a free one."""
     bucket_mib: float = Field(64.0, gt=0)
-    """Size of a bucket of tensors in MiB. On a GPU both ends keep three, in host memory all of a version. A
-    larger tensor has a bucket of its own."""
+    """Size of a bucket of tensors in MiB. On a GPU the learner keeps three, in host memory all of a version.
+    A larger tensor has a bucket of its own."""
     staging_mib: float = Field(1024.0, ge=0)
     """Host memory in MiB in which an engine process keeps the last version; larger versions pause it."""
     deltas: bool = True
-    """Whether only changed elements are sent to engines that keep the last version in host memory."""
+    """Whether only changed elements are sent to engines that keep the last version in host memory. If false,
+    the learner does not compare versions, so nothing warns of steps that change no weight."""
     senders: Literal["all", "first"] = "all"
     """Which ranks of a learner with several send weights: each one its own part, or rank 0 all of them. Rank
     0 sends adapters, and versions larger than `staging_mib`, in any case."""

@@ -7,6 +7,7 @@ for until the deadline, which drops it.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -49,12 +50,15 @@ class Latecomers:
         kind: str,
         *,
         answered: Callable[[Member], bool] = lambda member: False,
+        timeout_seconds: float = math.inf,
     ) -> Sequence[Member]:
         """Wait for the answers of a kind, and return the members that are left out from now on.
 
-        Their tasks are cancelled. If none is left out, answers of members that may not be left out may be
-        missing. `answered`: whether a member without an answer is known to be on its way to one.
+        Their tasks are cancelled. If none is left out, answers may be missing: those of members that may not
+        be left out, and all of them after `timeout_seconds`. `answered`: whether a member without an answer
+        is known to be on its way to one.
         """
+        deadline = time.monotonic() + timeout_seconds
         first = time.monotonic() if any(m.version == version for m in self._fleet.members()) else None
         while late := [m for m, task in answers.items() if not (task.done() or answered(m))]:
             now = time.monotonic()
@@ -62,6 +66,8 @@ class Latecomers:
                 first = now
             if first is not None and now > first + self._patience:
                 break
+            if now > deadline:
+                return ()
             tasks = [answers[member] for member in late]
             await asyncio.wait(tasks, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         late = [member for member in late if self._may_miss(member, version)]

@@ -372,15 +372,18 @@ class Publisher:
 
         Their deadline begins at its end: the transfer had deadlines of its own.
         """
-        late = await self._latecomers.leave_out(applying, version, "applied")
+        deadline = time.monotonic() + self._timeout
+        late = await self._latecomers.leave_out(applying, version, "applied", timeout_seconds=self._timeout)
         self._stood_still &= not late
         awaited = {member: task for member, task in applying.items() if member not in late}
         if awaited:
-            await asyncio.wait(awaited.values(), timeout=self._timeout)
+            await asyncio.wait(awaited.values(), timeout=max(0.0, deadline - time.monotonic()))
         for member, task in awaited.items():
             if not task.done():
                 self._fleet.drop(member, f"did not answer `applied` in {self._timeout:g} s")
         answers = await asyncio.gather(*awaited.values())
+        if late:
+            self._grouped = []  # a member in the middle of a receipt leaves the group at the next Prepare
         return {member: answer for member, answer in zip(awaited, answers, strict=True) if answer}
 
     def _rendezvous(self, members: Sequence[Member], *, nonce: bytes, rank: int = 0) -> Rendezvous:
