@@ -345,7 +345,9 @@ async def test_a_rollout_that_leaves_its_group_for_the_next_update_joins_one_aga
         assert len(worker.engine.rendezvous) == formed + 1
 
 
-@pytest.mark.parametrize("call", ["pause", "commit", "resume", "base_version", "leave_group"])
+@pytest.mark.parametrize(
+    "call", ["form_group", "pause", "commit", "resume", "base_version", "leave_group", "end"]
+)
 @scenario
 async def test_a_rollout_whose_engine_hangs_in_an_update_ends(
     monkeypatch: pytest.MonkeyPatch, call: str
@@ -355,17 +357,22 @@ async def test_a_rollout_whose_engine_hangs_in_an_update_ends(
         await update(stream, version=1)
         monkeypatch.setattr("slipstream.rollout.fleet.ENGINE_SECONDS", 0.05)
 
-        async def hang(*_: object) -> None:
+        async def hang(*_: object, **_named: object) -> None:
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(worker.engine, call, hang)
-        if call == "leave_group":
+        aborted = call in {"leave_group", "end"}
+        if aborted:
             worker.engine.receiving.clear()
-        prepare(stream, version=2, timeout_seconds=0.01)
-        if call != "base_version":
+        if call == "end":  # of the receipt after its group was left
+            monkeypatch.setattr(worker.engine, "stage", hang)
+        else:
+            monkeypatch.setattr(worker.engine, call, hang)
+        epoch = 2 if call == "form_group" else 1
+        prepare(stream, version=2, epoch=epoch, timeout_seconds=0.001)
+        if call not in {"base_version", "form_group"}:
             await stream.answer()
             stream.tell(begin=BEGIN(epoch=1, version=2))
-            if call == "leave_group":
+            if aborted:
                 stream.tell(abort=pb.Abort(epoch=1, reason="the broadcast stands still"))
             else:
                 await stream.answer()

@@ -14,16 +14,20 @@ from slipstream.weights.manifest import plan
 pytest.importorskip("vllm")
 
 
-class Processes:
-    """vLLM's engine over two processes, each with its own outcome of every method."""
+MANIFEST = plan([("w", (4,))], dtype=torch.float32, bucket_bytes=64, model_fingerprint="print")
 
-    def __init__(self, *outcomes: Any) -> None:
+
+class Processes:
+    """vLLM's engine over two processes, each with its own outcome of every method, or of one method."""
+
+    def __init__(self, *outcomes: Any, of: str = "") -> None:
         self.outcomes = list(outcomes)
         self.calls: list[str] = []
+        self._of = of
 
     async def collective_rpc(self, method: str, args: tuple[Any, ...] = ()) -> list[Any]:
         self.calls.append(method)
-        return self.outcomes
+        return self.outcomes if self._of in {"", method} else [(None, "")] * 2
 
     async def finish_weight_update(self, version: str) -> None:
         raise RuntimeError("worker 1 failed")
@@ -107,11 +111,19 @@ def test_an_update_that_was_loaded_in_this_process_only_is_finished_before_the_n
 
 @scenario
 async def test_a_load_that_fails_in_one_process_fails_the_update_and_not_the_engine() -> None:
-    manifest = plan([("w", (4,))], dtype=torch.float32, bucket_bytes=64, model_fingerprint="print")
-    processes = Processes((None, ""), (None, "bucket 3 arrived damaged"))
+    processes = Processes((None, ""), (None, "bucket 3 arrived damaged"), of="load_weight_update")
     engine = VllmEngine(processes, recompute_kv=False, processes=2)
     with pytest.raises(TransferError, match="bucket 3 arrived damaged"):
-        await engine.receive(manifest, 7)
+        await engine.receive(MANIFEST, 7)
+    assert processes.calls == ["begin_weight_update", "load_weight_update"]
+
+
+@scenario
+async def test_an_engine_ends_when_an_earlier_load_cannot_be_ended_in_one_of_several_processes() -> None:
+    """A retry would fail in the same way."""
+    processes = Processes((None, ""), (None, "out of memory"), of="begin_weight_update")
+    with pytest.raises(EngineDied, match="out of memory"):
+        await VllmEngine(processes, recompute_kv=False, processes=2).receive(MANIFEST, 7)
 
 
 @scenario

@@ -240,7 +240,8 @@ class FleetMember:
         self._update = None
         try:
             if epoch != self._joined_epoch:
-                await self._engine.form_group(update.rendezvous)
+                longest = 2 * (1 + update.rendezvous.senders) * update.rendezvous.timeout_seconds
+                await _answered(self._engine.form_group(update.rendezvous), seconds=longest)
             base = NO_VERSION
             if update.sender == self._base_sender:
                 base = await _answered(self._engine.base_version())
@@ -263,7 +264,8 @@ class FleetMember:
             if staged:
                 self._base_sender = update.sender
                 await self._until_aborted(
-                    self._engine.stage(manifest, update.version, base_version=base, key=begin.key)
+                    self._engine.stage(manifest, update.version, base_version=base, key=begin.key),
+                    seconds=2 * update.rendezvous.timeout_seconds,
                 )
             else:
                 await self._pause()
@@ -277,10 +279,10 @@ class FleetMember:
             applied=pb.Applied(epoch=begin.epoch, version=begin.version, receive_seconds=seconds)
         )
 
-    async def _until_aborted(self, receipt: Coroutine[Any, Any, None]) -> None:
+    async def _until_aborted(self, receipt: Coroutine[Any, Any, None], *, seconds: float) -> None:
         """Await a receipt. Whatever the learner sends during it, or the end of the stream, ends it.
 
-        Errors: TransferError.
+        seconds: the longest time until the end that it has then. Errors: TransferError, EngineDied.
         """
         assert self._messages is not None
         async with task_group() as tasks:
@@ -289,6 +291,7 @@ class FleetMember:
             if not receiving.done():
                 self._joined_epoch = None
                 await _answered(self._engine.leave_group())
+                await _answered(asyncio.wait({receiving}), seconds=seconds)
 
     async def _commit(self, commit: pb.Commit) -> pb.WorkerMessage:
         """Serve the received version, and no other."""

@@ -245,11 +245,12 @@ class VllmEngine:
             raise
 
     async def _load(self, info: dict[str, Any]) -> None:
-        """Have the weights of an update loaded, in a pause. Errors: TransferError, EngineDied.
+        """Have the weights of an update loaded, in a pause.
 
         vLLM's own methods for this would raise in the processes where they fail (see `_in_all`).
+        Errors: TransferError; EngineDied if the end of an earlier load fails in one of several processes.
         """
-        await self._ask("begin_weight_update")
+        await self._in_all(self._ask("begin_weight_update"))
         await self._ask("load_weight_update", info)
 
     async def commit(self, version: int) -> None:

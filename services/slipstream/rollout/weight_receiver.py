@@ -202,15 +202,20 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             info = self.parse_update_info(update_info)
             if info.staged:
                 self._load_staged(info)
+                self._synchronize()
             else:
                 with or_exit(self._timeout_seconds, "the receipt of weights") as progress:
                     self.receive_weights(info, progress)
-            if self.device.type != "cpu":
-                torch.accelerator.synchronize()
+                    self._synchronize()
         except BaseException:
             self.updating = False
             self.shutdown()
             raise
+
+    def _synchronize(self) -> None:
+        """Wait until all of the load is done."""
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: UpdateInfo, progress: Callable[[], None] = no_progress) -> None:
         """Load the buckets one by one, each after its checksum was verified.

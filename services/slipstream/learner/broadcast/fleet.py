@@ -82,7 +82,7 @@ class Member:
                         raise MemberLost(f"{self.worker_id} left")
                     name = message.WhichOneof("message")
                     content: Any = getattr(message, name) if name else None
-                    about = (getattr(content, "epoch", 0) or epoch, getattr(content, "version", None))
+                    about = (getattr(content, "epoch", epoch), getattr(content, "version", None))
                     if about != (epoch, version):
                         continue
                     if name == kind:
