@@ -1,7 +1,7 @@
 """Rank 0 of a weight group in the test's process: the steps of the learner's publisher as separate calls."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import torch
 from slipstream.records import NO_VERSION
@@ -131,19 +131,8 @@ class LearnerEnd:
         base = NO_VERSION if new else await engine.base_version()
         delta = self._changes.since(base, manifest, bucket_bytes=DELTA_BUCKET)
         layout, tensors = (manifest, self._weights) if delta is None else (delta.manifest, delta)
-        middle = len(layout.bucket_bytes) // 2
-        sending = asyncio.create_task(
-            asyncio.to_thread(
-                self.send, layout, tensors, version=version, damage_from_bucket=middle if damaged else None
-            )
-        )
-        try:
-            await engine.stage(layout, version, base_version=-1 if delta is None else delta.base)
-        except TransferError:
-            self.close()
-            await asyncio.gather(sending, return_exceptions=True)
-            raise
-        await sending
+        receipt = engine.stage(layout, version, base_version=-1 if delta is None else delta.base)
+        await self._transfer(receipt, layout, tensors, version=version, damaged=damaged)
         return "full" if delta is None else "delta"
 
     async def update_in_a_pause(
@@ -153,21 +142,26 @@ class LearnerEnd:
         await engine.pause()
         if not self.groups:
             await self.form(engine)
-        middle = len(manifest.bucket_bytes) // 2
+        receipt = engine.receive(manifest, version)
+        await self._transfer(receipt, manifest, tensors, version=version, damaged=damaged)
+        await engine.commit(version)
+        await engine.resume()
+
+    async def _transfer(
+        self, receipt: Awaitable[None], layout: Manifest, tensors: Tensors, *, version: int, damaged: bool
+    ) -> None:
+        """Send to a receipt, damaged from the middle on or not; a failure ends the group."""
+        middle = len(layout.bucket_bytes) // 2 if damaged else None
         sending = asyncio.create_task(
-            asyncio.to_thread(
-                self.send, manifest, tensors, version=version, damage_from_bucket=middle if damaged else None
-            )
+            asyncio.to_thread(self.send, layout, tensors, version=version, damage_from_bucket=middle)
         )
         try:
-            await engine.receive(manifest, version)
+            await receipt
         except TransferError:
             self.close()
             await asyncio.gather(sending, return_exceptions=True)
             raise
         await sending
-        await engine.commit(version)
-        await engine.resume()
 
     def close(self) -> None:
         for group in self.groups:
