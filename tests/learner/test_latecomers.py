@@ -12,6 +12,7 @@ from slipstream.learner.policy.model import Policy
 from slipstream.weights.base_copy import BaseCopy
 
 PATIENCE = 1.0
+LONG_PATIENCE = 4.0
 DEADLINE = 60.0
 """Far above what any step of these tests takes, so that nothing here waits for it unnoticed."""
 
@@ -221,6 +222,51 @@ def test_a_rollout_that_stops_in_the_forming_of_a_group_is_left_out_and_the_othe
         assert all(learner.has(worker) for worker in workers)
 
     play_patiently(policy, scene)
+
+
+PLACES = ("late_at_prepare", "stuck_in_forming_2", "stuck_in_the_middle", "late_at_begin", "late_at_commit")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_rollout_that_answers_no_ping_is_left_out_before_the_patience_ends(
+    policy: Policy, place: str
+) -> None:
+    """Also in the first update of a learner, before which no step had a pace."""
+
+    async def scene(learner: Learner) -> None:
+        silent = Worker("silent", faults=(place,))
+        silent.mute = True
+        others = [Worker(f"other-{number}") for number in range(2)]
+        await learner.join(silent, *others)
+        published = await learner.publish(1)
+        assert published.rollouts == 2
+        assert published.seconds < LONG_PATIENCE, said(learner.log)
+        assert [other.version for other in others] == [1, 1]
+        assert left_out(learner) == 1
+        silent.released.set()
+        silent.go.set()
+        assert (await learner.publish(2)).rollouts == 3
+        assert learner.has(silent)
+        assert {member.failures for member in learner.fleet.members()} == {0}
+
+    play_patiently(policy, scene, patience_seconds=LONG_PATIENCE)
+
+
+def test_a_rollout_that_answers_no_ping_and_may_not_be_left_out_is_waited_for(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        silent = Worker("silent", faults=("stuck_in_the_middle",))
+        silent.mute = True
+        await learner.join(silent, Worker("other"))
+        publishing = asyncio.create_task(learner.publish(1))
+        await asyncio.sleep(3 * PATIENCE)
+        assert not publishing.done()
+        silent.released.set()
+        silent.go.set()
+        assert (await publishing).rollouts == 2
+        assert "silent=silent" not in said(learner.log)
+        assert left_out(learner) == 0
+
+    play_patiently(policy, scene, max_lag=0)
 
 
 def test_a_group_waits_for_a_rollout_that_may_not_be_left_out_and_comes_late(policy: Policy) -> None:

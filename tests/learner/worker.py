@@ -21,7 +21,7 @@ from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.records import NO_VERSION
-from slipstream.rollout.fleet import Messages
+from slipstream.rollout.fleet_stream import FleetStream
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.samples.timeline.writer import NO_TIMELINE, Timeline
@@ -42,6 +42,20 @@ FINGERPRINT = "the-model"
 
 class Died(Exception):
     """The worker's process is gone."""
+
+
+class MuteStream(FleetStream):
+    """The stream of a rollout that answers no ping before `answers` is set."""
+
+    def __init__(self, call: Any, answers: asyncio.Event) -> None:
+        super().__init__(call)
+        self._answers = answers
+
+    async def write(self, message: pb.WorkerMessage) -> None:
+        """Send a message; answers to pings are late."""
+        if message.HasField("pong"):
+            await self._answers.wait()
+        await super().write(message)
 
 
 class Worker:
@@ -68,11 +82,13 @@ class Worker:
         self.released = threading.Event()
         self.go = asyncio.Event()
         self._group: WeightGroup | None = None
-        self._messages: Messages
+        self._stream: FleetStream
         self._received: dict[str, torch.Tensor] = {}
         self.base = base
         self.deaf = False
         """Whether it hears nothing of the learner during a receipt, as an engine that receives in a pause."""
+        self.mute = False
+        """Whether it answers no ping before `go` is set, as a process that is stopped."""
         self.bases: list[int] = []
         """Base of each version that was sent to it; -1 for a full one."""
         self.keys: list[bytes] = []
@@ -84,19 +100,19 @@ class Worker:
         """Stay in the fleet until the stream ends or a fault ends the worker. Errors: AioRpcError."""
         async with open_channel(address, RpcConfig()) as channel:
             call = FleetStub(channel).Join()
-            self._messages = Messages(call)
-            await call.write(pb.WorkerMessage(join=pb.JoinFleet(worker_id=self.name, **self._join)))
+            self._stream = stream = MuteStream(call, self.go) if self.mute else FleetStream(call)
+            await stream.write(pb.WorkerMessage(join=pb.JoinFleet(worker_id=self.name, **self._join)))
             try:
-                while (message := await self._messages.take()) is not None:
+                while (message := await stream.take()) is not None:
                     for answer in await self._answers(message):
-                        if not call.done():  # the next read raises why a stream ended
-                            await call.write(answer)
+                        if not stream.ended:
+                            await stream.write(answer)
                     if self._fault("die_at_applied", at=message.WhichOneof("message") == "begin"):
                         raise Died
             except Died:
                 self.events.note("died")
             finally:
-                await self._messages.close()
+                await self._stream.close()
                 self._leave_group()
 
     async def _answers(self, message: pb.LearnerMessage) -> list[pb.WorkerMessage]:
@@ -156,14 +172,14 @@ class Worker:
         try:
             receiving = asyncio.create_task(asyncio.to_thread(self._receive_blocking, begin))
             if not self.deaf:
-                await asyncio.wait({receiving, self._messages.reading()}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({receiving, self._stream.reading()}, return_when=asyncio.FIRST_COMPLETED)
             if not (self.deaf or receiving.done()):
                 self._leave_group()
             await receiving
             if self._fault("late_at_begin"):
                 await self.go.wait()
             if self._fault("late_in_receipt"):
-                await asyncio.wait({self._messages.reading()})
+                await asyncio.wait({self._stream.reading()})
                 self._leave_group()
                 self._group = None
             if self._fault("damaged"):

@@ -25,6 +25,7 @@ import grpc
 from slipstream.parallel import task_group
 from slipstream.records import NO_VERSION
 from slipstream.rollout.engine import Engine, EngineDied
+from slipstream.rollout.fleet_stream import FleetStream
 from slipstream.rollout.parity import mean_difference
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.served_version import ServedVersion
@@ -76,32 +77,6 @@ class Update:
     """Whether it was received into memory beside the weights."""
 
 
-class Messages:
-    """The learner's messages on one stream. One may be read ahead of time."""
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-        self._reading: asyncio.Task[Any] | None = None
-
-    def reading(self) -> asyncio.Task[Any]:
-        """Return the task that reads the next message, which `take` returns."""
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._call.read())
-        return self._reading
-
-    async def take(self) -> pb.LearnerMessage | None:
-        """Return the next message; None at the end of the stream. Errors: AioRpcError."""
-        message = await asyncio.shield(self.reading())  # a cancelled read would end the call
-        self._reading = None
-        return message if isinstance(message, pb.LearnerMessage) else None
-
-    async def close(self) -> None:
-        """End the call."""
-        self._call.cancel()
-        if self._reading is not None:
-            await asyncio.gather(self._reading, return_exceptions=True)
-
-
 class FleetMember:
     """Keeps the engine at the learner's version while `run` runs."""
 
@@ -131,9 +106,7 @@ class FleetMember:
         self._parity: BackgroundTask[None] | None = None
         self._refusal: BackgroundTask[None] | None = None
         self._mismatches = 0
-        self._call: Any = None
-        self._messages: Messages | None = None
-        self._writing = asyncio.Lock()
+        self._stream: FleetStream | None = None
         self._left = False
         """Whether it has told the learner that it leaves; it answers nothing more on this stream."""
         metrics.count("parity_refusals_total", 0)
@@ -191,23 +164,21 @@ class FleetMember:
         if self._refusal is not None:
             refusal, self._refusal = self._refusal, None
             await refusal.settle()
-        self._call = call = stub.Join()
-        self._messages = messages = Messages(call)
+        self._stream = stream = FleetStream(stub.Join())
         self._left = False
         try:
-            await call.write(pb.WorkerMessage(join=self._join_message()))
-            while (message := await messages.take()) is not None:
+            await stream.write(pb.WorkerMessage(join=self._join_message()))
+            while (message := await stream.take()) is not None:
                 self._lost = None
                 answer = None if self._left else await self._answer(message)
-                if answer is None or self._left or call.done():  # the next read raises why a stream ended
+                if answer is None or self._left or stream.ended:
                     continue
-                async with self._writing:
-                    await call.write(answer)
+                await stream.write(answer)
         except asyncio.CancelledError:
             await self._leave("terminated")
             raise
         finally:
-            await messages.close()
+            await stream.close()
 
     def _join_message(self) -> pb.JoinFleet:
         return pb.JoinFleet(
@@ -284,10 +255,10 @@ class FleetMember:
 
         seconds: the longest time until the end that it has then. Errors: TransferError, EngineDied.
         """
-        assert self._messages is not None
+        assert self._stream is not None
         async with task_group() as tasks:
             receiving = tasks.create_task(receipt)
-            await asyncio.wait({receiving, self._messages.reading()}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({receiving, self._stream.reading()}, return_when=asyncio.FIRST_COMPLETED)
             if not receiving.done():
                 self._joined_epoch = None
                 await _answered(self._engine.leave_group())
@@ -376,11 +347,11 @@ class FleetMember:
 
     async def _leave(self, reason: str) -> None:
         """Tell the learner that this rollout leaves, so that no update waits for it."""
+        assert self._stream is not None
         self._left = True
         with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
-            async with asyncio.timeout(LEAVE_SECONDS), self._writing:
-                await self._call.write(pb.WorkerMessage(leave=pb.Leave(reason=reason)))
-                await self._call.done_writing()
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._stream.leave(reason)
 
     def _fail(self, update: Update, error: TransferError) -> pb.WorkerMessage:
         """Report a failed update. A paused engine stays paused; the next update forms a new group."""

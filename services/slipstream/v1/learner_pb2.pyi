@@ -6,20 +6,22 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerMessage(_message.Message):
-    __slots__ = ("join", "ready", "applied", "serving", "failed", "leave")
+    __slots__ = ("join", "ready", "applied", "serving", "failed", "leave", "pong")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     SERVING_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
     join: JoinFleet
     ready: Ready
     applied: Applied
     serving: Serving
     failed: Failed
     leave: Leave
-    def __init__(self, join: _Optional[_Union[JoinFleet, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., applied: _Optional[_Union[Applied, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    pong: Pong
+    def __init__(self, join: _Optional[_Union[JoinFleet, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., applied: _Optional[_Union[Applied, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
 
 class JoinFleet(_message.Message):
     __slots__ = ("worker_id", "model_fingerprint", "backend", "ranks", "serving_version", "nccl_version")
@@ -81,19 +83,27 @@ class Leave(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
+class Pong(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
 class LearnerMessage(_message.Message):
-    __slots__ = ("prepare", "begin", "commit", "abort", "finish")
+    __slots__ = ("prepare", "begin", "commit", "abort", "finish", "ping")
     PREPARE_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
     prepare: Prepare
     begin: Begin
     commit: Commit
     abort: Abort
     finish: Finish
-    def __init__(self, prepare: _Optional[_Union[Prepare, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
+    ping: Ping
+    def __init__(self, prepare: _Optional[_Union[Prepare, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class TensorSpec(_message.Message):
     __slots__ = ("name", "dtype", "shape", "bucket", "offset", "part")
@@ -200,6 +210,12 @@ class Finish(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class GetPolicyRequest(_message.Message):
     __slots__ = ()

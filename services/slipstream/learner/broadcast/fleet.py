@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from slipstream.learner.broadcast.liveness import Liveness
 from slipstream.learner.broadcast.parity_probe import ParityProbe
 from slipstream.learner.save_requests import SaveRequests
 from slipstream.records import NO_VERSION
@@ -55,6 +56,7 @@ class Member:
         """Moment of `time.monotonic` since which it samples nothing; None while it serves."""
         self.outbox: asyncio.Queue[pb.LearnerMessage | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
+        self.liveness = Liveness(lambda number: self.tell(ping=pb.Ping(number=number)))
 
     def tell(self, **message: Any) -> None:
         """Send one message, such as `commit=pb.Commit(version=3)`."""
@@ -231,7 +233,9 @@ class Fleet(FleetServicer):
                 kind = message.WhichOneof("message")
                 if kind == "leave":
                     break
-                if kind == "serving" and message.serving.version == member.loading:
+                if kind == "pong":
+                    member.liveness.answered(message.pong.number)
+                elif kind == "serving" and message.serving.version == member.loading:
                     self.confirm(member, message.serving.version)
                 else:
                     member.receive(message)

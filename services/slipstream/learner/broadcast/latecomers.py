@@ -2,14 +2,14 @@
 
 A clock starts when the first rollout answers, or at once if other rollouts serve the version already. After
 `weights.patience_seconds` the rollouts without an answer are left out: they go on with their old version, and
-the next publication includes them again. A rollout that missed `weights.max_lag` versions in a row is waited
-for until the deadline, which drops it.
+the next publication includes them again. So are those that answer no ping either, after half of that time. A
+rollout that missed `weights.max_lag` versions in a row is waited for until the deadline, which drops it.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from slipstream.config import WeightsConfig
@@ -18,6 +18,8 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 POLL_SECONDS = 0.05
+SILENT_SHARE = 0.5
+"""A rollout is silent if it answers no ping for this share of the patience."""
 
 Answers = Mapping[Member, asyncio.Task[Any]]
 
@@ -37,6 +39,8 @@ class Latecomers:
     def begin(self) -> None:
         """Begin a publication, which includes all members again."""
         self._left_out.clear()
+        for member in self._fleet.members():
+            member.liveness.begin()
 
     def expected(self, version: int) -> list[Member]:
         """Return the members that do not serve the version yet, and are not left out."""
@@ -64,7 +68,7 @@ class Latecomers:
             now = time.monotonic()
             if first is None and len(late) < len(answers):
                 first = now
-            if first is not None and now > first + self._patience:
+            if first is not None and (now > first + self._patience or self._all_silent(late)):
                 break
             if now > deadline:
                 return ()
@@ -75,6 +79,17 @@ class Latecomers:
             answers[member].cancel()
             self._note(member, version, kind)
         return late
+
+    def silent(self, members: Iterable[Member], version: int) -> list[Member]:
+        """Return the members that answer no ping, and may miss the version. Asks them; see Liveness."""
+        missable = [member for member in members if self._may_miss(member, version)]
+        return [member for member in missable if self._is_silent(member)]
+
+    def _all_silent(self, members: Sequence[Member]) -> bool:
+        return all([self._is_silent(member) for member in members])  # a list, so that all of them are asked
+
+    def _is_silent(self, member: Member) -> bool:
+        return member.liveness.silent(SILENT_SHARE * self._patience)
 
     def _may_miss(self, member: Member, version: int) -> bool:
         behind = 0 if member.missed_since is None else version - member.missed_since

@@ -1,9 +1,21 @@
-"""Tells a step that stands still from one that is slow, by the longest time of earlier steps of its kind."""
+"""Notices that the forming of a group, or a broadcast, stands still.
 
+A step stands still if it takes much longer than all earlier ones of its kind, or if a rollout is silent.
+"""
+
+import asyncio
 import time
+from collections.abc import Iterable
+from typing import Any
+
+from slipstream.learner.broadcast.fleet import Member
+from slipstream.learner.broadcast.latecomers import POLL_SECONDS, Latecomers
+from slipstream.telemetry.logs import Log
 
 SLOWER = 10.0
 """A step may take this many times as long as the longest one before it, and the patience besides."""
+LIVELY_SECONDS = 2 * POLL_SECONDS
+"""Nobody is asked for a sign of life in a step that is shorter."""
 
 
 class Pace:
@@ -24,8 +36,55 @@ class Pace:
         self._longest = max(self._longest or 0.0, now - self._began)
         self._began = now
 
+    def step_seconds(self) -> float:
+        """Return how long the present step has taken."""
+        return time.monotonic() - self._began
+
     def stands_still(self) -> bool:
         """Return whether the present step takes too long. It does not before a first step has ended."""
         if self._longest is None:
             return False
-        return time.monotonic() - self._began > self._patience + SLOWER * self._longest
+        return self.step_seconds() > self._patience + SLOWER * self._longest
+
+
+class Paces:
+    """The paces of all kinds of steps of publications."""
+
+    def __init__(self, patience_seconds: float, latecomers: Latecomers, log: Log) -> None:
+        self._paces = {kind: Pace(patience_seconds) for kind in ("forming", "full", "delta")}
+        self._latecomers = latecomers
+        self._log = log
+        self._slow = False
+        """Whether an update was too slow, and no rollout was left out since."""
+
+    def begin(self, kind: str) -> Pace:
+        """Begin the first of several steps of a kind."""
+        pace = self._paces[kind]
+        pace.begin()
+        return pace
+
+    def forgive(self) -> None:
+        """Let one more update be too slow: a publication begins, or a rollout was left out."""
+        self._slow = False
+
+    async def stands_still(
+        self, kind: str, tasks: Iterable[asyncio.Task[Any]], members: Iterable[Member], *, version: int
+    ) -> bool:
+        """Wait until the tasks are done, or stand still; return whether they do.
+
+        members: with which the tasks are done. A step that is only slow stands still once in a publication,
+        and once more after each rollout that was left out, so a network that has become slow delays the
+        publication and does not stop it.
+        """
+        pace, pending = self._paces[kind], set(tasks)
+        while pending:
+            _, pending = await asyncio.wait(pending, timeout=POLL_SECONDS)
+            if not pending or pace.step_seconds() < LIVELY_SECONDS:
+                continue
+            silent = self._latecomers.silent(members, version)
+            if silent or (pace.stands_still() and not self._slow):
+                self._slow |= not silent
+                names = ",".join(member.worker_id for member in silent)
+                self._log.warning("an update stands still", during=kind, version=version, silent=names)
+                return True
+        return False

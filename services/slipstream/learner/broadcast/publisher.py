@@ -8,8 +8,9 @@ versions is its base. Members that keep no such version, for example new ones, g
 others, in a group of their own. If there is no delta, all members get the full version together.
 
 If anything fails, the epoch ends, and the members that do not serve the version yet get all of it again in a
-new epoch. A member that is late is left out of the update (latecomers). If the forming of a group or a
-broadcast stands still (pace), all members leave the group, and a member that does not answer this is late.
+new epoch. A member that is late is left out of the update (latecomers), sooner if it answers no ping
+(liveness). If the forming of a group or a broadcast stands still (pace), all members leave the group, and a
+member that does not answer this is late.
 A member that does not answer by the deadline, or fails three times in a row, is dropped. It may join again,
 and gets the version then.
 Publishing to an empty fleet succeeds: a rollout that joins later gets the version then.
@@ -18,7 +19,7 @@ Publishing to an empty fleet succeeds: a rollout that joins later gets the versi
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,8 @@ from typing import Any, TypeVar
 from slipstream.config import WeightsConfig
 from slipstream.config.sections.services import LARGEST_DELTA
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
-from slipstream.learner.broadcast.latecomers import POLL_SECONDS, Answers, Latecomers
-from slipstream.learner.broadcast.pace import Pace
+from slipstream.learner.broadcast.latecomers import Answers, Latecomers
+from slipstream.learner.broadcast.pace import Pace, Paces
 from slipstream.learner.broadcast.parity_probe import ParityProbe
 from slipstream.learner.broadcast.senders import Broadcast, Senders
 from slipstream.parallel import both, task_group
@@ -90,9 +91,7 @@ class Publisher:
         self._parity_every = config.parity_every
         self._fleet = fleet
         self._latecomers = Latecomers(config, fleet, metrics=metrics, log=log)
-        self._paces = {kind: Pace(config.patience_seconds) for kind in ("forming", "full", "delta")}
-        self._stood_still = False
-        """Whether an update stood still, and no rollout was left out since."""
+        self._paces = Paces(config.patience_seconds, self._latecomers, log)
         self._timeout = config.timeout_seconds
         self._metrics = metrics
         self._log = log
@@ -131,7 +130,7 @@ class Publisher:
         self._changed = await asyncio.to_thread(self._senders.close, version)
         self._sent_bytes = 0
         updated: set[Member] = set()
-        self._stood_still = False
+        self._paces.forgive()
         self._latecomers.begin()
         with self._shown_as_running():
             while members := self._next_members(version):
@@ -211,7 +210,7 @@ class Publisher:
             }
             try:
                 with self._metrics.timing("publish_seconds", phase="transfer"):
-                    await self._transfer(version, broadcast, list(applying.values()))
+                    await self._transfer(version, broadcast, applying)
             except TransferError as error:
                 self._fail(version, members, str(error))
             with self._metrics.timing("publish_seconds", phase="commit"):
@@ -274,11 +273,11 @@ class Publisher:
                 asking, version, "ready", answered=lambda member: self._has_come(nonces[member])
             )
             if late:
-                self._failing = True  # what the others report now is no failure of theirs
-                self._leave_group()
+                self._end_group()
             elif forming and all(task.done() or self._has_come(nonces[m]) for m, task in asking.items()):
                 late = await self._watch_forming(asking, version)
-        self._stood_still &= not late
+        if late:
+            self._paces.forgive()
         return {member: task.result() for member, task in asking.items() if member not in late}
 
     def _has_come(self, nonce: bytes) -> bool:
@@ -287,31 +286,13 @@ class Publisher:
 
     async def _watch_forming(self, asking: Answers, version: int) -> Sequence[Member]:
         """Wait until a group is formed whose members have all come; return those that stop meanwhile."""
-        pace = self._paces["forming"]
-        pace.begin()
-        if await self._stands_still("forming", asking.values(), version):
+        pace = self._paces.begin("forming")
+        if await self._paces.stands_still("forming", asking.values(), asking, version=version):
+            self._end_group()
             return await self._latecomers.leave_out(asking, version, "ready")
         if all(task.result() for task in asking.values()):
             pace.step()
         return ()
-
-    async def _stands_still(self, kind: str, tasks: Iterable[asyncio.Task[Any]], version: int) -> bool:
-        """Wait for the tasks, whose pace is of this kind; leave the group if they stand still meanwhile.
-
-        Return whether they did. In one publication this happens once, and once more after each rollout that
-        was left out, so a network that has become slow delays the publication and does not stop it.
-        """
-        pending = set(tasks)
-        while pending:
-            _, pending = await asyncio.wait(pending, timeout=POLL_SECONDS)
-            if pending and self._paces[kind].stands_still() and not self._stood_still:
-                self._log.warning(
-                    "an update stands still", during=kind, version=version, epoch=self._fleet.epoch
-                )
-                self._stood_still = self._failing = True
-                self._leave_group()  # ends the forming or the broadcast with an error
-                return True
-        return False
 
     async def _form(self, members: Sequence[Member]) -> str | None:
         """Form the group of a new epoch; return why it could not be formed. Errors: Stuck."""
@@ -338,19 +319,20 @@ class Publisher:
             self._store.server.end_epoch()
 
     async def _transfer(
-        self, version: int, broadcast: Broadcast, applying: Sequence[asyncio.Task[Any]]
+        self, version: int, broadcast: Broadcast, applying: Mapping[Member, asyncio.Task[Any]]
     ) -> None:
         """Broadcast the weights, or what changed in them. Errors: TransferError, Stuck."""
         group = self._group
-        if group is None or any(task.done() for task in applying):
+        if group is None or any(task.done() for task in applying.values()):
             raise TransferError("a member failed before the broadcast")
-        pace = self._paces[broadcast.kind]
-        pace.begin()
+        pace = self._paces.begin(broadcast.kind)
         sending = self._watched(
             partial(self._send, group, version, broadcast, pace), f"the broadcast of version {version}"
         )
         async with task_group() as tasks:
-            await self._stands_still(broadcast.kind, [tasks.create_task(sending)], version)
+            task = tasks.create_task(sending)
+            if await self._paces.stands_still(broadcast.kind, [task], applying, version=version):
+                self._end_group()
         self._sent_bytes += broadcast.nbytes
         self._metrics.count("publish_bytes_total", broadcast.nbytes)
 
@@ -374,7 +356,6 @@ class Publisher:
         """
         deadline = time.monotonic() + self._timeout
         late = await self._latecomers.leave_out(applying, version, "applied", timeout_seconds=self._timeout)
-        self._stood_still &= not late
         awaited = {member: task for member, task in applying.items() if member not in late}
         if awaited:
             await asyncio.wait(awaited.values(), timeout=max(0.0, deadline - time.monotonic()))
@@ -383,6 +364,7 @@ class Publisher:
                 self._fleet.drop(member, f"did not answer `applied` in {self._timeout:g} s")
         answers = await asyncio.gather(*awaited.values())
         if late:
+            self._paces.forgive()
             self._grouped = []  # a member in the middle of a receipt leaves the group at the next Prepare
         return {member: answer for member, answer in zip(awaited, answers, strict=True) if answer}
 
@@ -461,6 +443,11 @@ class Publisher:
         for member in members:
             if member.alive:
                 member.tell(abort=pb.Abort(epoch=self._fleet.epoch, reason=reason))
+
+    def _end_group(self) -> None:
+        """Leave the group in the middle: its forming or its broadcast ends with an error."""
+        self._failing = True  # what the others report now is no failure of theirs
+        self._leave_group()
 
     def close(self) -> None:
         """End the rendezvous: no process can join a group any more. Other senders are not waited for."""
