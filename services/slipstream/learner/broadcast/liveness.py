@@ -48,4 +48,4 @@ class Liveness:
             elif self._interval_ends is not None:
                 self._unanswered += 1
             self._interval_ends = now + seconds / PINGS
-        return self._unanswered >= PINGS
+        return self._answered != self._asked and self._unanswered >= PINGS
