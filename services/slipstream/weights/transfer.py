@@ -17,7 +17,7 @@ trailer, so corrupted bytes never reach a model.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 import xxhash
@@ -111,8 +111,7 @@ def send(
             travelling.popleft()()
             progress()
         buffer, specs, bucket = buffers.bucket(own, size), manifest.tensors_of(own), first_bucket + own
-        packed = results(in_pool(tensors.__getitem__, [spec.name for spec in specs]))
-        for spec, tensor in zip(specs, packed, strict=True):
+        for spec, tensor in zip(specs, _tensors(tensors, specs), strict=True):
             _pack(tensor.detach(), view(buffer, spec))
         _trailer(buffer).copy_(
             torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
@@ -121,6 +120,14 @@ def send(
     while travelling:
         travelling.popleft()()
         progress()
+
+
+def _tensors(tensors: Mapping[str, torch.Tensor], specs: Sequence[TensorSpec]) -> Sequence[torch.Tensor]:
+    """Return the tensors of a bucket. A dict has them; another mapping computes them, on several threads."""
+    names = [spec.name for spec in specs]
+    if isinstance(tensors, dict):
+        return [tensors[name] for name in names]
+    return results(in_pool(tensors.__getitem__, names))
 
 
 def _pack(tensor: torch.Tensor, placed: torch.Tensor) -> None:
