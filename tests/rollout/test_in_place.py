@@ -96,8 +96,8 @@ def step(tensors: Tensors, share: float, *, seed: int, only: str = "") -> list[T
 
 def change(tensor: torch.Tensor, new: torch.Tensor) -> Change:
     """Change a tensor, and return what arrives of it."""
-    gaps = take_over(tensor, new)()
-    packed = change_of(tensor, gaps, digest(tensor))
+    taken = take_over(tensor, new)()
+    packed = change_of(tensor, None if taken is None else taken.gaps, digest(tensor))
     return Change.read(packed.numpy(), tensor)
 
 

@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from slipstream.config.sections.services import LARGEST_DELTA, LOG_SHARE
 from slipstream.weights import delta
 from slipstream.weights.changes import ChangeLog
+from slipstream.weights.compiled import read_elements
 from slipstream.weights.delta import (
     DENSE_SHARE,
     HEADER_BYTES,
@@ -96,16 +98,19 @@ def test_a_change_leads_from_the_old_bits_to_the_new_ones(dtype: torch.dtype, po
     old = (torch.arange(1000) % 100).to(dtype).reshape(10, 100)
     new = changed(old, sorted(positions))
     base = old.clone()
-    gaps = take_over(base, new)()
+    taken = take_over(base, new)()
     assert np.array_equal(bits(base), bits(new))
     if len(positions) <= DENSE_SHARE / 2 * 1000:
-        assert gaps is not None
-    if gaps is None:
+        assert taken is not None
+    if taken is None:
         return
+    gaps = taken.gaps
+    assert np.array_equal(taken.values, bits(new)[sorted(positions)])
     assert unpack(gaps).tolist() == sorted(positions)
     assert gaps.packed.tolist() == pack(unpack(gaps)).packed.tolist()
     change = change_of(new, gaps, digest(new))
     assert change.nbytes == change_bytes(new, gaps)
+    assert torch.equal(change, change_of(new, gaps, digest(new), taken.values))
     arrived = Change.read(change.numpy(), old)
     target = old.clone()
     arrived.apply(target)
@@ -123,10 +128,11 @@ def test_a_tensor_that_several_threads_compare_has_the_same_positions(
     old = torch.zeros(5000, dtype=torch.bfloat16)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta, "CHUNK_ELEMENTS", chunk)
-        gaps = take_over(old, changed(old, sorted(positions)))()
-    assert gaps is not None
-    assert unpack(gaps).tolist() == sorted(positions)
-    assert gaps.packed.tolist() == pack(np.array(sorted(positions), np.int64)).packed.tolist()
+        taken = take_over(old, new := changed(old, sorted(positions)))()
+    assert taken is not None
+    assert unpack(taken.gaps).tolist() == sorted(positions)
+    assert np.array_equal(taken.values, bits(new)[sorted(positions)])
+    assert taken.gaps.packed.tolist() == pack(np.array(sorted(positions), np.int64)).packed.tolist()
 
 
 def test_bits_are_compared_so_nans_and_negative_zeros_count() -> None:
@@ -135,9 +141,9 @@ def test_bits_are_compared_so_nans_and_negative_zeros_count() -> None:
     old[3] = new[3] = float("nan")
     new[7] = -0.0
     new[9] = float("inf")
-    gaps = take_over(old, new)()
-    assert gaps is not None
-    assert unpack(gaps).tolist() == [7, 9]
+    taken = take_over(old, new)()
+    assert taken is not None
+    assert unpack(taken.gaps).tolist() == [7, 9]
 
 
 def test_a_tensor_that_changed_everywhere_travels_as_a_whole() -> None:
@@ -159,7 +165,8 @@ def test_a_tensor_that_changed_everywhere_travels_as_a_whole() -> None:
 def test_tensors_of_any_shape_change(shape: tuple[int, ...]) -> None:
     old = torch.zeros(shape, dtype=torch.bfloat16)
     for new in (old.clone(), old + 1):
-        change = change_of(new, take_over(old.clone(), new)(), digest(new))
+        taken = take_over(old.clone(), new)()
+        change = change_of(new, None if taken is None else taken.gaps, digest(new))
         target = old.clone()
         Change.read(change.numpy(), target).apply(target)
         assert torch.equal(target, new)
@@ -223,6 +230,46 @@ def test_the_log_reaches_back_to_the_first_version_that_was_published() -> None:
         assert {spec.name: spec.nbytes for spec in delta.manifest.tensors} == {
             name: change.nbytes for name, change in delta.items()
         }
+
+
+def test_a_delta_has_the_newest_values_whether_the_log_kept_them_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It keeps those of the newest version only, of tensors that changed little."""
+    weights = zeros()
+    log, full = log_of(weights)
+    log.close(0)
+    versions = [copies(weights)]
+    for version in (1, 2):
+        step(log, weights, a=[1, 2, 3], b=list(range(400)), c=[version])
+        log.close(version)
+        versions.append(copies(weights))
+    read = reads(monkeypatch)
+    for base, passes in ((1, [400]), (0, [3, 400, 2])):
+        update = log.since(base, full, bucket_bytes=4096)
+        assert update is not None
+        for name, packed in update.items():
+            target = versions[base][name]
+            Change.read(packed.numpy(), target).apply(target)
+            assert np.array_equal(bits(target), bits(weights[name]))
+        assert read == passes
+        read.clear()
+
+
+def copies(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in weights.items()}
+
+
+def reads(patch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of elements of each pass over a weight that packs a change."""
+    read: list[int] = []
+
+    def noted(elements: NDArray[np.generic], gaps: NDArray[np.uint8], values: NDArray[np.generic]) -> None:
+        read.append(values.size)
+        read_elements(elements, gaps, values)
+
+    patch.setattr(delta, "read_elements", noted)
+    return read
 
 
 def test_the_same_bytes_twice_are_a_share_of_zero() -> None:

@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from slipstream.config.sections.services import LARGEST_DELTA, LOG_SHARE
 from slipstream.weights import delta
@@ -19,6 +21,9 @@ from slipstream.weights.threads import in_pool, results
 MOST_VERSIONS = 32
 BUCKETS, LEAST_BUCKET_BYTES = 8, 1 << 20
 """A delta has about so many buckets, if they are not smaller: one is packed while another one travels."""
+VALUES_SHARE = 0.05
+"""Share of changed elements up to which the newest version keeps their values, so that the delta that most
+rollouts need is packed without another pass over the weights."""
 MOST_RUNNING_BYTES = 256 << 20
 """Size of the weights that are compared at once, so that not all next values have to be in host memory."""
 
@@ -32,13 +37,16 @@ class VersionChanges:
 
     version: int = -1
     gaps: dict[str, delta.Gaps | None] = field(default_factory=dict)
+    values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    """Of the newest version only, whose values the weights have."""
     elements: int = 0
     """Elements that changed; all of a tensor count if more than a fifth of them did."""
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return sum(gaps.nbytes for gaps in self.gaps.values() if gaps is not None)
+        gaps = sum(gaps.nbytes for gaps in self.gaps.values() if gaps is not None)
+        return gaps + sum(values.nbytes for values in self.values.values())
 
 
 class ChangeLog:
@@ -47,7 +55,7 @@ class ChangeLog:
     def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
         self._weights = weights
         self._pending = VersionChanges()
-        self._running: dict[str, Callable[[], delta.Gaps | None]] = {}
+        self._running: dict[str, Callable[[], delta.Changed | None]] = {}
         self._versions: deque[VersionChanges] = deque()
         self._oldest: int | None = None
         """The oldest version whose later changes are all in the log."""
@@ -72,11 +80,14 @@ class ChangeLog:
 
     def _settle_one(self) -> None:
         name = next(iter(self._running))
-        gaps = self._running.pop(name)()
-        count = self._weights[name].numel() if gaps is None else gaps.count
+        changed, elements = self._running.pop(name)(), self._weights[name].numel()
+        count = elements if changed is None else changed.gaps.count
         if count:
             self._digests.pop(name, None)
-        self._pending.gaps[name] = gaps
+        self._pending.gaps[name] = None if changed is None else changed.gaps
+        self._pending.values.pop(name, None)
+        if changed is not None and count <= VALUES_SHARE * elements:
+            self._pending.values[name] = changed.values
         self._pending.elements += count
 
     def close(self, version: int) -> float | None:
@@ -92,6 +103,8 @@ class ChangeLog:
         if not pending.gaps:
             return None
         pending.version = version
+        if self._versions:
+            self._versions[-1].values.clear()
         self._versions.append(pending)
         most = LOG_SHARE * sum(weight.nbytes for weight in self._weights.values())
         while len(self._versions) > MOST_VERSIONS or sum(each.nbytes for each in self._versions) > most:
@@ -128,7 +141,10 @@ class ChangeLog:
 
     def change(self, name: str, gaps: delta.Gaps | None) -> torch.Tensor:
         """Return the change of a weight as it travels, with the digest of the present weight."""
-        return delta.change_of(self._weights[name], gaps, self.digest(name))
+        values = None
+        if self._versions and gaps is self._versions[-1].gaps[name]:
+            values = self._versions[-1].values.get(name)
+        return delta.change_of(self._weights[name], gaps, self.digest(name), values)
 
     def digest(self, name: str) -> int:
         """Return the digest of the present weight. Several threads may call."""

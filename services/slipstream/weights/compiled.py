@@ -20,8 +20,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 LONG = 255
 """A gap of this many elements or more begins with one byte of this value for each 255 elements."""
-BLOCK = 8192
-"""Elements whose comparison is in the cache of a core before their changed elements are packed."""
+BLOCK = 512
+"""Elements whose comparison is in the cache of a core before their changed elements are packed. 8192 took a
+third more time for 2 % of changed elements in bfloat16, 256 a fifth more."""
 GROUP = 8
 """Elements whose comparison, a byte each, is one word."""
 
@@ -48,12 +49,12 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 
 @compiled
 def copy_changes(
-    old: NDArray[np.generic], new: NDArray[np.generic], gaps: NDArray[np.uint8]
+    old: NDArray[np.generic], new: NDArray[np.generic], gaps: NDArray[np.uint8], values: NDArray[np.generic]
 ) -> tuple[int, int, int]:
-    """Copy the elements that differ from `new` to `old`, [N] each, and pack their positions into `gaps`.
+    """Copy the elements that differ from `new` to `old`, [N] each, and to `values`; pack their positions.
 
-    gaps: room for N + N / 255 bytes. Return the number of changed elements, the bytes in `gaps`, and the
-    number of unchanged elements after the last changed one.
+    gaps: room for N + N / 255 bytes of positions. values: room for N elements. Return the number of changed
+    elements, the bytes in `gaps`, and the number of unchanged elements after the last changed one.
 
     The comparison is a loop that the compiler turns into vector instructions. A branch for each group or
     element would often be predicted wrongly, so each number is written, and the count grows by one only if
@@ -81,7 +82,9 @@ def copy_changes(
                 changed += np.uint32(differs[position])
         for each in range(changed):
             changed_position = positions[each]
-            old_block[changed_position] = new_block[changed_position]
+            value = new_block[changed_position]
+            old_block[changed_position] = value
+            values[count] = value
             gap = start + changed_position - after
             after += gap + 1
             while gap >= LONG:

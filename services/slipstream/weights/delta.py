@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 import torch
 import xxhash
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from slipstream.weights.compiled import LONG, copy_changes, read_elements, write_elements
 from slipstream.weights.threads import in_pool, results
@@ -65,6 +65,14 @@ class Gaps:
         return int(self.packed.sum(dtype=np.int64)) + self.count - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The changed elements of a tensor: where they are, and their values [count], as integers."""
+
+    gaps: Gaps
+    values: NDArray[np.generic]
+
+
 NO_GAPS = Gaps(np.empty(0, np.uint8), 0)
 
 
@@ -78,11 +86,11 @@ def bits(tensor: torch.Tensor) -> NDArray[np.generic]:
     return elements
 
 
-def take_over(old: torch.Tensor, new: torch.Tensor) -> Callable[[], Gaps | None]:
+def take_over(old: torch.Tensor, new: torch.Tensor) -> Callable[[], Changed | None]:
     """Begin to give `old` the elements of `new`, on several threads.
 
     Both are contiguous, of one shape and dtype, and in host memory. The returned function waits until it is
-    done, and returns where the elements differed; None above DENSE_SHARE.
+    done, and returns the elements that differed; None above DENSE_SHARE.
     """
     old_N, new_N = bits(old), bits(new)
     if _differ_everywhere(old_N, new_N):
@@ -91,11 +99,11 @@ def take_over(old: torch.Tensor, new: torch.Tensor) -> Callable[[], Gaps | None]
     starts = range(0, old_N.size, CHUNK_ELEMENTS)
     running = in_pool(partial(_take_over_chunk, old_N, new_N), starts)
 
-    def gaps() -> Gaps | None:
-        joined = _join(results(running))
-        return joined if joined.count <= DENSE_SHARE * old_N.size else None
+    def changed() -> Changed | None:
+        joined = _join(results(running), old_N.dtype)
+        return joined if joined.gaps.count <= DENSE_SHARE * old_N.size else None
 
-    return gaps
+    return changed
 
 
 def compile_loops(element_sizes: Iterable[int]) -> None:
@@ -116,29 +124,33 @@ def _differ_everywhere(old_N: NDArray[np.generic], new_N: NDArray[np.generic]) -
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The changed positions of a part of a tensor. `after`: unchanged elements after the last one."""
+    """The changed elements of a part of a tensor. `after`: unchanged elements after the last one."""
 
-    gaps: Gaps
+    changed: Changed
     after: int
 
 
 def _take_over_chunk(old_N: NDArray[np.generic], new_N: NDArray[np.generic], start: int) -> Chunk:
     old, new = old_N[start : start + CHUNK_ELEMENTS], new_N[start : start + CHUNK_ELEMENTS]
     packed = np.empty(old.size + old.size // LONG + 1, np.uint8)
-    count, used, after = copy_changes(old, new, packed)
-    return Chunk(Gaps(packed[:used].copy(), count), after)
+    values = np.empty(old.size, old.dtype)
+    count, used, after = copy_changes(old, new, packed, values)
+    return Chunk(Changed(Gaps(packed[:used].copy(), count), values[:count].copy()), after)
 
 
-def _join(chunks: Iterable[Chunk]) -> Gaps:
-    """Return the positions of consecutive parts as those of the whole."""
-    packed, count, before = [NO_GAPS.packed], 0, 0
+def _join(chunks: Iterable[Chunk], dtype: DTypeLike) -> Changed:
+    """Return the changed elements of consecutive parts as those of the whole."""
+    packed, values, before = [NO_GAPS.packed], [np.empty(0, dtype)], 0
     for chunk in chunks:
-        if not chunk.gaps.count:
+        gaps = chunk.changed.gaps
+        if not gaps.count:
             before += chunk.after
             continue
-        packed.append(_after(before, chunk.gaps.packed))
-        count, before = count + chunk.gaps.count, chunk.after
-    return Gaps(np.concatenate(packed), count)
+        packed.append(_after(before, gaps.packed))
+        values.append(chunk.changed.values)
+        before = chunk.after
+    joined = np.concatenate(values)
+    return Changed(Gaps(np.concatenate(packed), joined.size), joined)
 
 
 def _after(elements: int, packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -166,7 +178,7 @@ def union(several: Iterable[Gaps | None]) -> Gaps | None:
     for gaps in positions:
         write_elements(changed, gaps.packed, np.ones(gaps.count, np.uint8))
     unchanged, starts = np.zeros_like(changed), range(0, changed.size, CHUNK_ELEMENTS)
-    return _join(results(in_pool(partial(_take_over_chunk, unchanged, changed), starts)))
+    return _join(results(in_pool(partial(_take_over_chunk, unchanged, changed), starts)), changed.dtype).gaps
 
 
 def digest(tensor: torch.Tensor) -> int:
@@ -182,14 +194,20 @@ def change_bytes(tensor: torch.Tensor, gaps: Gaps | None) -> int:
     return HEADER_BYTES + gaps.count * tensor.element_size() + gaps.nbytes
 
 
-def change_of(tensor: torch.Tensor, gaps: Gaps | None, tensor_digest: int) -> torch.Tensor:
-    """Return a change as it travels, [bytes] uint8. `gaps`: of the changed elements; None sends all."""
+def change_of(
+    tensor: torch.Tensor, gaps: Gaps | None, tensor_digest: int, values: NDArray[np.generic] | None = None
+) -> torch.Tensor:
+    """Return a change as it travels, [bytes] uint8.
+
+    gaps: of the changed elements; None sends all. values: those elements, which are read without it.
+    """
     if gaps is None:
         kind, values, packed = Kind.FULL, bits(tensor), NO_GAPS.packed
     else:
         kind, packed = Kind.SPARSE if gaps.count else Kind.UNCHANGED, gaps.packed
-        values = np.empty(gaps.count, bits(tensor).dtype)
-        read_elements(bits(tensor), packed, values)
+        if values is None:
+            values = np.empty(gaps.count, bits(tensor).dtype)
+            read_elements(bits(tensor), packed, values)
     header = np.array([kind, values.size, packed.size, tensor_digest], np.int64)
     return torch.from_numpy(np.concatenate([header.view(np.uint8), values.view(np.uint8), packed]))
 
