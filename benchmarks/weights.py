@@ -2,14 +2,15 @@
 
     python -m benchmarks.weights [--layers L [L ...]] [--width W] [--rounds R] [--share S] [--gbit G [G ...]]
 
-One engine for each size, in bfloat16. Each way takes R updates in a row, after two that are not counted: the
-first delta is loaded in full as well, to prove that writing is enough. Before each update a step changes the
-share S of the elements; a delta of nothing shows what a pause takes beside the application. The learner's end
-is a thread of this process; the bytes travel over gloo on the loopback, and with the largest model also over
-a loopback that carries G gigabits per second, which needs root. `copy` is the learner's copy of the weights,
-with the comparison for a delta; `step to served` the time from the begin of the copy until the engine takes
-requests with the new version; `pause` the time in which it takes none. The ideal pause is the load of the
-model from host memory. No request runs in the first table. In the second, a request runs during each update:
+One engine for each size, in bfloat16, whose layers compute with their parameters (plain_worker.py). Each way
+takes R updates in a row, after two that are not counted: the first delta is loaded in full as well, to prove
+that writing is enough. Before each update a step changes the share S of the elements; a delta of nothing
+shows what a pause takes beside the application. The learner's end is a thread of this process; the bytes
+travel over gloo on the loopback, and with the largest model also over a loopback that carries G gigabits per
+second, which needs root. `copy` is the learner's copy of the weights, with the comparison for a delta; `step
+to served` the time from the begin of the copy until the engine takes requests with the new version; `pause`
+the time in which it takes none. The ideal pause is the load of the model from host memory. No request runs in
+the first table. In the second, a request runs during each update:
 `token` is the median time from one of its tokens to the next before the update, and `pause` includes the rest
 of the step that runs when it begins. The other columns are by how much the longest time from a token to the
 next grows: while the learner copies, from the end of the copy to the begin of the pause, and in the pause. A
@@ -37,6 +38,7 @@ from slipstream.config import RunConfig, TinyModel, parse_config
 from slipstream.learner.policy.lora import load_trained
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.records import NO_VERSION
+from slipstream.rollout import vllm_arguments
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
 from slipstream.telemetry.logs import Log
 from slipstream.weights.changes import ChangeLog
@@ -54,6 +56,7 @@ BUCKET_BYTES = 64 << 20
 MIB = 1 << 20
 PAUSED, BESIDE = "in full, in the pause", "in full, beside the weights"
 DELTA, EMPTY = "as a delta", "as a delta of nothing"
+WORKER_EXTENSION = "benchmarks.plain_worker.WorkerExtension"
 UNCOUNTED = 2
 PROMPT, REQUEST_TOKENS = (3, 4, 5), 512
 TOKENS_BEFORE, TOKENS_AFTER = 8, 2
@@ -193,6 +196,7 @@ async def _measure(
         model_fingerprint="benchmark",
     )
     assert config.model.path is not None
+    vllm_arguments.WORKER_EXTENSION = WORKER_EXTENSION
     engine = start_vllm(config, config.model.path)
     try:
         store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT_SECONDS, log=Log(pod="benchmark"))
