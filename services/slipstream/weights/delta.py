@@ -27,8 +27,8 @@ from slipstream.weights.threads import in_pool, results
 
 HEADER_WORDS = 4
 HEADER_BYTES = 8 * HEADER_WORDS
-CHUNK_ELEMENTS = 1 << 19
-"""Elements that one thread compares."""
+CHUNK_ELEMENTS = 1 << 21
+"""Elements that one thread compares. 1 << 19 took a quarter more time, for the calls of two threads."""
 LOOK_EVERY, LOOK_AT = 4096, 64
 """A first look compares 64 of each 4096 elements: a tensor that changed everywhere is then not compared
 as a whole. Elements far apart would take the memory traffic of all of them."""
