@@ -15,11 +15,11 @@ class Clock:
         self.now = 100.0
         monkeypatch.setattr(liveness.time, "monotonic", lambda: self.now)
 
-    def silent_within(self, asked: Liveness, seconds: float) -> bool:
+    def silent_within(self, rollout: Liveness, seconds: float) -> bool:
         """Ask at each poll; return whether the rollout came to be silent."""
         end = self.now + seconds
         while self.now < end:
-            if asked.silent(SECONDS):
+            if rollout.silent(SECONDS):
                 return True
             self.now += POLL
         return False
@@ -32,9 +32,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_a_rollout_that_never_answers_is_silent_after_the_time_and_not_before(clock: Clock) -> None:
     pings: list[int] = []
-    asked = Liveness(pings.append)
-    assert not clock.silent_within(asked, SECONDS - POLL)
-    assert clock.silent_within(asked, 6 * POLL)
+    rollout = Liveness(pings.append)
+    assert not clock.silent_within(rollout, SECONDS - POLL)
+    assert clock.silent_within(rollout, 6 * POLL)
     assert pings == [1], "an unanswered ping is not repeated"
 
 
@@ -43,33 +43,33 @@ def test_a_rollout_that_answers_is_never_silent(clock: Clock) -> None:
 
     def answer_at_once(number: int) -> None:
         pings.append(number)
-        asked.answered(number)
+        rollout.answered(number)
 
-    asked = Liveness(answer_at_once)
-    assert not clock.silent_within(asked, 10 * SECONDS)
+    rollout = Liveness(answer_at_once)
+    assert not clock.silent_within(rollout, 10 * SECONDS)
     assert len(pings) > 30
     assert pings == sorted(set(pings))
 
 
 def test_a_late_answer_ends_the_silence(clock: Clock) -> None:
-    asked = Liveness(lambda number: None)
-    assert clock.silent_within(asked, 2 * SECONDS)
-    asked.answered(1)
-    assert not asked.silent(SECONDS)
+    rollout = Liveness(lambda number: None)
+    assert clock.silent_within(rollout, 2 * SECONDS)
+    rollout.answered(1)
+    assert not rollout.silent(SECONDS)
 
 
 def test_a_rollout_that_was_silent_has_the_whole_time_again_in_the_next_publication(clock: Clock) -> None:
-    asked = Liveness(lambda number: None)
-    assert clock.silent_within(asked, 2 * SECONDS)
-    asked.begin()
-    assert not clock.silent_within(asked, SECONDS - POLL)
-    assert clock.silent_within(asked, 6 * POLL)
+    rollout = Liveness(lambda number: None)
+    assert clock.silent_within(rollout, 2 * SECONDS)
+    rollout.begin()
+    assert not clock.silent_within(rollout, SECONDS - POLL)
+    assert clock.silent_within(rollout, 6 * POLL)
 
 
 def test_a_learner_that_was_stopped_does_not_take_the_rollout_for_silent(clock: Clock) -> None:
-    asked = Liveness(lambda number: None)
-    assert not asked.silent(SECONDS)
+    rollout = Liveness(lambda number: None)
+    assert not rollout.silent(SECONDS)
     clock.now += 60 * SECONDS
-    assert not asked.silent(SECONDS), "the answer may wait in the learner's own queue"
-    asked.answered(1)
-    assert not clock.silent_within(asked, SECONDS - POLL)
+    assert not rollout.silent(SECONDS), "the answer may wait in the learner's own queue"
+    rollout.answered(1)
+    assert not clock.silent_within(rollout, SECONDS - POLL)
