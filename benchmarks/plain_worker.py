@@ -11,5 +11,7 @@ from slipstream.rollout.worker_extension import WorkerExtension
 
 __all__ = ["WorkerExtension"]
 
+assert hasattr(vllm._custom_ops, "_supports_onednn"), "vLLM has renamed what is switched off here"
+assert hasattr(vllm.model_executor.layers.utils, "check_cpu_sgl_kernel"), "the same"
 vllm._custom_ops._supports_onednn = False
 vllm.model_executor.layers.utils.check_cpu_sgl_kernel = lambda *_: False

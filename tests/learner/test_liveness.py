@@ -51,6 +51,10 @@ def test_a_rollout_that_answers_is_never_silent(clock: Clock) -> None:
     assert pings == sorted(set(pings))
 
 
+def test_a_rollout_of_an_earlier_release_is_asked_nothing_and_never_silent(clock: Clock) -> None:
+    assert not clock.silent_within(Liveness(None), 10 * SECONDS)
+
+
 def test_a_late_answer_ends_the_silence(clock: Clock) -> None:
     rollout = Liveness(lambda number: None)
     assert clock.silent_within(rollout, 2 * SECONDS)

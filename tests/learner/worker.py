@@ -76,7 +76,13 @@ class Worker:
         self.epochs: list[int] = []
         self.events = Events()
         self.faults = list(faults)
-        self._join = {"model_fingerprint": FINGERPRINT, "backend": "gloo", "ranks": 1, "serving_version": -1}
+        self._join: dict[str, Any] = {
+            "answers_pings": True,
+            "model_fingerprint": FINGERPRINT,
+            "backend": "gloo",
+            "ranks": 1,
+            "serving_version": -1,
+        }
         self._join |= join
         self.prepare = pb.Prepare()
         self.released = threading.Event()
@@ -101,18 +107,17 @@ class Worker:
         async with open_channel(address, RpcConfig()) as channel:
             call = FleetStub(channel).Join()
             self._stream = stream = MuteStream(call, self.go) if self.mute else FleetStream(call)
-            await stream.write(pb.WorkerMessage(join=pb.JoinFleet(worker_id=self.name, **self._join)))
             try:
+                await stream.write(pb.WorkerMessage(join=pb.JoinFleet(worker_id=self.name, **self._join)))
                 while (message := await stream.take()) is not None:
                     for answer in await self._answers(message):
-                        if not stream.ended:
-                            await stream.write(answer)
+                        await stream.write(answer)
                     if self._fault("die_at_applied", at=message.WhichOneof("message") == "begin"):
                         raise Died
             except Died:
                 self.events.note("died")
             finally:
-                await self._stream.close()
+                await stream.close()
                 self._leave_group()
 
     async def _answers(self, message: pb.LearnerMessage) -> list[pb.WorkerMessage]:

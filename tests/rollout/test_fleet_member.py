@@ -136,7 +136,12 @@ async def test_a_worker_joins_with_its_identity_and_serves_the_version_it_receiv
         stream = await worker.learner.joined()
         assert worker.engine.warm
         assert stream.join == pb.JoinFleet(
-            worker_id="w", model_fingerprint="print", backend="gloo", ranks=2, serving_version=-1
+            worker_id="w",
+            model_fingerprint="print",
+            backend="gloo",
+            ranks=2,
+            serving_version=-1,
+            answers_pings=True,
         )
         assert worker.serving == (False, -1)
         await update(stream, version=7)

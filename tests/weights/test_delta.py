@@ -15,6 +15,7 @@ from slipstream.weights.compiled import read_elements
 from slipstream.weights.delta import (
     DENSE_SHARE,
     HEADER_BYTES,
+    VALUES_SHARE,
     Change,
     DamagedDelta,
     Gaps,
@@ -105,7 +106,8 @@ def test_a_change_leads_from_the_old_bits_to_the_new_ones(dtype: torch.dtype, po
     if taken is None:
         return
     gaps = taken.gaps
-    assert np.array_equal(taken.values, bits(new)[sorted(positions)])
+    assert (taken.values is None) == (len(positions) > VALUES_SHARE * 1000)
+    assert taken.values is None or np.array_equal(taken.values, bits(new)[sorted(positions)])
     assert unpack(gaps).tolist() == sorted(positions)
     assert gaps.packed.tolist() == pack(unpack(gaps)).packed.tolist()
     change = change_of(new, gaps, digest(new))
@@ -131,7 +133,7 @@ def test_a_tensor_that_several_threads_compare_has_the_same_positions(
         taken = take_over(old, new := changed(old, sorted(positions)))()
     assert taken is not None
     assert unpack(taken.gaps).tolist() == sorted(positions)
-    assert np.array_equal(taken.values, bits(new)[sorted(positions)])
+    assert taken.values is None or np.array_equal(taken.values, bits(new)[sorted(positions)])
     assert taken.gaps.packed.tolist() == pack(np.array(sorted(positions), np.int64)).packed.tolist()
 
 

@@ -171,9 +171,8 @@ class FleetMember:
             while (message := await stream.take()) is not None:
                 self._lost = None
                 answer = None if self._left else await self._answer(message)
-                if answer is None or self._left or stream.ended:
-                    continue
-                await stream.write(answer)
+                if answer is not None and not self._left:
+                    await stream.write(answer)
         except asyncio.CancelledError:
             await self._leave("terminated")
             raise
@@ -188,6 +187,7 @@ class FleetMember:
             ranks=self._identity.ranks,
             nccl_version=self._identity.nccl_version,
             serving_version=self._served.version if self._served.serving else NO_VERSION,
+            answers_pings=True,
         )
 
     async def _answer(self, message: pb.LearnerMessage) -> pb.WorkerMessage | None:

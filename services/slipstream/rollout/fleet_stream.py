@@ -21,11 +21,6 @@ class FleetStream:
         self._receiving = asyncio.create_task(self._receive())
         self._reading: asyncio.Task[Message] | None = None
 
-    @property
-    def ended(self) -> bool:
-        """Whether the call has ended; `take` raises why."""
-        return bool(self._call.done())
-
     def reading(self) -> asyncio.Task[Message]:
         """Return the task that reads the next message, which `take` returns."""
         if self._reading is None:
@@ -41,9 +36,10 @@ class FleetStream:
         return message
 
     async def write(self, message: pb.WorkerMessage) -> None:
-        """Send a message. Errors: AioRpcError; InvalidStateError after the end of the call, or `leave`."""
+        """Send a message, unless the call has ended. Errors: AioRpcError; InvalidStateError after `leave`."""
         async with self._writing:
-            await self._call.write(message)
+            if not self._call.done():
+                await self._call.write(message)
 
     async def leave(self, reason: str) -> None:
         """Send the last message. Errors: those of `write`."""

@@ -24,20 +24,22 @@ class WorkerMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[JoinFleet, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., applied: _Optional[_Union[Applied, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
 
 class JoinFleet(_message.Message):
-    __slots__ = ("worker_id", "model_fingerprint", "backend", "ranks", "serving_version", "nccl_version")
+    __slots__ = ("worker_id", "model_fingerprint", "backend", "ranks", "serving_version", "nccl_version", "answers_pings")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
     NCCL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_PINGS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model_fingerprint: str
     backend: str
     ranks: int
     serving_version: int
     nccl_version: str
-    def __init__(self, worker_id: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[int] = ..., serving_version: _Optional[int] = ..., nccl_version: _Optional[str] = ...) -> None: ...
+    answers_pings: bool
+    def __init__(self, worker_id: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[int] = ..., serving_version: _Optional[int] = ..., nccl_version: _Optional[str] = ..., answers_pings: bool = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("epoch", "version", "base_version")

@@ -1,8 +1,9 @@
 """Where the published weights changed from version to version, on the learner's side.
 
-The log keeps positions and no values: what a rollout lacks are the present values at all positions that
-changed since its version. So one delta serves rollouts of several versions, down to the oldest of them, and a
-rollout that missed some versions needs no full load.
+The log keeps positions: what a rollout lacks are the present values at all positions that changed since its
+version. So one delta serves rollouts of several versions, down to the oldest of them, and a rollout that
+missed some versions needs no full load. The newest version keeps its values as well, so that a delta from the
+one before, which most rollouts need, is packed without another pass over the weights.
 """
 
 from collections import deque
@@ -21,9 +22,6 @@ from slipstream.weights.threads import in_pool, results
 MOST_VERSIONS = 32
 BUCKETS, LEAST_BUCKET_BYTES = 8, 1 << 20
 """A delta has about so many buckets, if they are not smaller: one is packed while another one travels."""
-VALUES_SHARE = 0.05
-"""Share of changed elements up to which the newest version keeps their values, so that the delta that most
-rollouts need is packed without another pass over the weights."""
 MOST_RUNNING_BYTES = 256 << 20
 """Size of the weights that are compared at once, so that not all next values have to be in host memory."""
 
@@ -38,7 +36,7 @@ class VersionChanges:
     version: int = -1
     gaps: dict[str, delta.Gaps | None] = field(default_factory=dict)
     values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
-    """Of the newest version only, whose values the weights have."""
+    """Of the newest version only, as long as the weights have them, and of tensors that changed little."""
     elements: int = 0
     """Elements that changed; all of a tensor count if more than a fifth of them did."""
 
@@ -66,6 +64,8 @@ class ChangeLog:
 
         new: contiguous, of the weight's dtype, in host memory. It must not change before `settle`.
         """
+        if self._versions:
+            self._versions[-1].values.clear()  # the weights have other values from now on
         while name in self._running or self._running_bytes() > MOST_RUNNING_BYTES:
             self._settle_one()
         self._running[name] = delta.take_over(self._weights[name], new)
@@ -86,7 +86,7 @@ class ChangeLog:
             self._digests.pop(name, None)
         self._pending.gaps[name] = None if changed is None else changed.gaps
         self._pending.values.pop(name, None)
-        if changed is not None and count <= VALUES_SHARE * elements:
+        if changed is not None and changed.values is not None:
             self._pending.values[name] = changed.values
         self._pending.elements += count
 
@@ -103,8 +103,6 @@ class ChangeLog:
         if not pending.gaps:
             return None
         pending.version = version
-        if self._versions:
-            self._versions[-1].values.clear()
         self._versions.append(pending)
         most = LOG_SHARE * sum(weight.nbytes for weight in self._weights.values())
         while len(self._versions) > MOST_VERSIONS or sum(each.nbytes for each in self._versions) > most:
@@ -142,7 +140,7 @@ class ChangeLog:
     def change(self, name: str, gaps: delta.Gaps | None) -> torch.Tensor:
         """Return the change of a weight as it travels, with the digest of the present weight."""
         values = None
-        if self._versions and gaps is self._versions[-1].gaps[name]:
+        if self._versions and gaps is self._versions[-1].gaps.get(name):
             values = self._versions[-1].values.get(name)
         return delta.change_of(self._weights[name], gaps, self.digest(name), values)
 

@@ -12,7 +12,7 @@ A gap of 255 or more begins with one byte 255 for each 255 elements. All compari
 NaN and a negative zero arrive as they are.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 import torch
 import xxhash
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from slipstream.weights.compiled import LONG, copy_changes, read_elements, write_elements
 from slipstream.weights.threads import in_pool, results
@@ -34,6 +34,8 @@ LOOK_EVERY, LOOK_AT = 4096, 64
 as a whole. Elements far apart would take the memory traffic of all of them."""
 DENSE_SHARE = 0.2
 """Share of changed elements above which a tensor travels as a whole."""
+VALUES_SHARE = 0.05
+"""Share of changed elements up to which a comparison keeps their values."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -67,10 +69,13 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The changed elements of a tensor: where they are, and their values [count], as integers."""
+    """The changed elements of a tensor: where they are, and their values [count] as integers.
+
+    No values if more than VALUES_SHARE of the elements of a part changed.
+    """
 
     gaps: Gaps
-    values: NDArray[np.generic]
+    values: NDArray[np.generic] | None
 
 
 NO_GAPS = Gaps(np.empty(0, np.uint8), 0)
@@ -100,7 +105,7 @@ def take_over(old: torch.Tensor, new: torch.Tensor) -> Callable[[], Changed | No
     running = in_pool(partial(_take_over_chunk, old_N, new_N), starts)
 
     def changed() -> Changed | None:
-        joined = _join(results(running), old_N.dtype)
+        joined = _join(results(running))
         return joined if joined.gaps.count <= DENSE_SHARE * old_N.size else None
 
     return changed
@@ -135,22 +140,23 @@ def _take_over_chunk(old_N: NDArray[np.generic], new_N: NDArray[np.generic], sta
     packed = np.empty(old.size + old.size // LONG + 1, np.uint8)
     values = np.empty(old.size, old.dtype)
     count, used, after = copy_changes(old, new, packed, values)
-    return Chunk(Changed(Gaps(packed[:used].copy(), count), values[:count].copy()), after)
+    few = count <= VALUES_SHARE * old.size
+    return Chunk(Changed(Gaps(packed[:used].copy(), count), values[:count].copy() if few else None), after)
 
 
-def _join(chunks: Iterable[Chunk], dtype: DTypeLike) -> Changed:
+def _join(chunks: Sequence[Chunk]) -> Changed:
     """Return the changed elements of consecutive parts as those of the whole."""
-    packed, values, before = [NO_GAPS.packed], [np.empty(0, dtype)], 0
+    packed, count, before = [NO_GAPS.packed], 0, 0
     for chunk in chunks:
         gaps = chunk.changed.gaps
         if not gaps.count:
             before += chunk.after
             continue
         packed.append(_after(before, gaps.packed))
-        values.append(chunk.changed.values)
-        before = chunk.after
-    joined = np.concatenate(values)
-    return Changed(Gaps(np.concatenate(packed), joined.size), joined)
+        count, before = count + gaps.count, chunk.after
+    values = [chunk.changed.values for chunk in chunks if chunk.changed.values is not None]
+    complete = bool(values) and len(values) == len(chunks)
+    return Changed(Gaps(np.concatenate(packed), count), np.concatenate(values) if complete else None)
 
 
 def _after(elements: int, packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -178,7 +184,7 @@ def union(several: Iterable[Gaps | None]) -> Gaps | None:
     for gaps in positions:
         write_elements(changed, gaps.packed, np.ones(gaps.count, np.uint8))
     unchanged, starts = np.zeros_like(changed), range(0, changed.size, CHUNK_ELEMENTS)
-    return _join(results(in_pool(partial(_take_over_chunk, unchanged, changed), starts)), changed.dtype).gaps
+    return _join(results(in_pool(partial(_take_over_chunk, unchanged, changed), starts))).gaps
 
 
 def digest(tensor: torch.Tensor) -> int:

@@ -56,11 +56,14 @@ class Member:
         """Moment of `time.monotonic` since which it samples nothing; None while it serves."""
         self.outbox: asyncio.Queue[pb.LearnerMessage | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
-        self.liveness = Liveness(lambda number: self.tell(ping=pb.Ping(number=number)))
+        self.liveness = Liveness(self._ping if join.answers_pings else None)
 
     def tell(self, **message: Any) -> None:
         """Send one message, such as `commit=pb.Commit(version=3)`."""
         self.outbox.put_nowait(pb.LearnerMessage(**message))
+
+    def _ping(self, number: int) -> None:
+        self.tell(ping=pb.Ping(number=number))
 
     def pause(self) -> None:
         """Note that it samples nothing from now on, until it serves a version."""

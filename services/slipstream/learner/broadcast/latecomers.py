@@ -2,8 +2,9 @@
 
 A clock starts when the first rollout answers, or at once if other rollouts serve the version already. After
 `weights.patience_seconds` the rollouts without an answer are left out: they go on with their old version, and
-the next publication includes them again. So are those that answer no ping either, after half of that time. A
-rollout that missed `weights.max_lag` versions in a row is waited for until the deadline, which drops it.
+the next publication includes them again. If all of them answer no ping either, this happens after half of
+that time. A rollout that missed `weights.max_lag` versions in a row is waited for until the deadline, which
+drops it.
 """
 
 import asyncio
@@ -106,5 +107,6 @@ class Latecomers:
             rollout=member.worker_id,
             version=version,
             missing=kind,
+            silent=self._is_silent(member),
             patience_seconds=self._patience,
         )

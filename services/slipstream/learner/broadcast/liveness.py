@@ -1,7 +1,7 @@
 """Asks a rollout whether it is alive, while an update waits for it.
 
-A process that was stopped, and one that is cut off, answer no ping. A rollout whose engine is slow, or hangs,
-answers.
+A process that was stopped, that is cut off, or whose event loop is blocked answers no ping. A rollout whose
+engine is slow, or hangs, answers.
 """
 
 import time
@@ -18,15 +18,15 @@ class Liveness:
     answer may wait, counts one interval and not all of that time.
     """
 
-    def __init__(self, ping: Callable[[int], None]) -> None:
-        """`ping`: sends a ping of this number, and does not wait."""
+    def __init__(self, ping: Callable[[int], None] | None) -> None:
+        """`ping`: sends a ping of this number, and does not wait; None for a rollout that answers none."""
         self._ping = ping
         self._asked = self._answered = 0
         self._unanswered = 0
         self._interval_ends: float | None = None
 
     def begin(self) -> None:
-        """Begin a publication, in which the rollout has the whole time again."""
+        """Let the rollout have the whole time again."""
         self._unanswered = 0
         self._interval_ends = None
 
@@ -39,6 +39,8 @@ class Liveness:
 
         Sends a ping if one is due. To be called at least PINGS times in that time.
         """
+        if self._ping is None:
+            return False
         now = time.monotonic()
         if self._interval_ends is None or now >= self._interval_ends:
             if self._answered == self._asked:

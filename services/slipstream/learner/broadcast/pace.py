@@ -56,6 +56,8 @@ class Paces:
         self._log = log
         self._slow = False
         """Whether an update was too slow, and no rollout was left out since."""
+        self._silent: set[Member] = set()
+        """Members whose silence ended an update of this publication; it ends no second one."""
 
     def begin(self, kind: str) -> Pace:
         """Begin the first of several steps of a kind."""
@@ -63,8 +65,13 @@ class Paces:
         pace.begin()
         return pace
 
+    def begin_publication(self) -> None:
+        """Let updates stand still as for the first time."""
+        self._slow = False
+        self._silent.clear()
+
     def forgive(self) -> None:
-        """Let one more update be too slow: a publication begins, or a rollout was left out."""
+        """Let one more update be too slow, because a rollout was left out."""
         self._slow = False
 
     async def stands_still(
@@ -72,19 +79,25 @@ class Paces:
     ) -> bool:
         """Wait until the tasks are done, or stand still; return whether they do.
 
-        members: with which the tasks are done. A step that is only slow stands still once in a publication,
-        and once more after each rollout that was left out, so a network that has become slow delays the
-        publication and does not stop it.
+        members: with which the tasks are done. They stand still if some of them are silent, each member once
+        in a publication, and if a step is too slow: once, and once more after each rollout that was left out.
+        So rollouts and networks that have become slow delay a publication and do not stop it.
         """
-        pace, pending = self._paces[kind], set(tasks)
+        pace, pending, members = self._paces[kind], set(tasks), list(members)
         while pending:
             _, pending = await asyncio.wait(pending, timeout=POLL_SECONDS)
-            if not pending or pace.step_seconds() < LIVELY_SECONDS:
+            if not pending:
+                break
+            if pace.step_seconds() < LIVELY_SECONDS:
+                for member in members:
+                    member.liveness.begin()  # of each step anew
                 continue
-            silent = self._latecomers.silent(members, version)
+            silent = set(self._latecomers.silent(members, version))
+            silent = set() if len(silent) == len(members) else silent - self._silent  # somebody has to go on
             if silent or (pace.stands_still() and not self._slow):
                 self._slow |= not silent
-                names = ",".join(member.worker_id for member in silent)
+                self._silent |= silent
+                names = ",".join(sorted(member.worker_id for member in silent))
                 self._log.warning("an update stands still", during=kind, version=version, silent=names)
                 return True
         return False

@@ -130,7 +130,7 @@ class Publisher:
         self._changed = await asyncio.to_thread(self._senders.close, version)
         self._sent_bytes = 0
         updated: set[Member] = set()
-        self._paces.forgive()
+        self._paces.begin_publication()
         self._latecomers.begin()
         with self._shown_as_running():
             while members := self._next_members(version):
