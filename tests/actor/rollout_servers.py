@@ -197,13 +197,17 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(
-    *, most_engines: int = 3, pipeline_depth: int = 0, max_staleness: int = 100
+    *,
+    most_engines: int = 3,
+    pipeline_depth: int = 0,
+    max_staleness: int = 100,
+    silence_seconds: float = SILENCE_SECONDS,
 ) -> AsyncIterator[Fleet]:
     """Yield an actor's end, without rollouts so far."""
     served, metrics = ServedVersion(), Metrics()
     rollouts = Rollouts(
         connect=lambda address: open_channel(address, CONFIG.rpc),
-        silence_seconds=SILENCE_SECONDS,
+        silence_seconds=silence_seconds,
         most_engines=most_engines,
         staleness=StalenessConfig(pipeline_depth=pipeline_depth, max_staleness=max_staleness),
         served=served,

@@ -122,7 +122,7 @@ async def play(redis_url: str) -> list[pb.Group]:
             serving(redis_url, config, source=make_source(config.data, seed=0))
         )
         scoring = await stack.enter_async_context(verifier(pod))
-        engines = await stack.enter_async_context(fleet())
+        engines = await stack.enter_async_context(fleet(silence_seconds=60.0))  # the only rollout stays
         channel = await stack.enter_async_context(open_channel(replay.address, config.rpc))
         await engines.add()
         resources = EnvironmentResources(
