@@ -37,7 +37,7 @@ DEADLINE = 60.0
 GO_ON_SECONDS = 2.0
 """Until then the rollouts that are not disturbed receive the version, which may be for the second time."""
 SERVE_SECONDS = {"kill": 8.0, "reset": 12.0, "stop": 8.0, "cut": 8.0}
-"""Until then they serve it. An update takes 1.3 s without a fault, and 0.3 to 1.9 s, 0.3 to 3.6 s (with the
+"""Until then they serve it. An update takes 1.3 s without a fault, and 0.3 to 1.9 s, 0.3 to 3.8 s (with the
 disturbed one, which joins again) and 1.3 to 3.0 s with these."""
 PAUSE_SECONDS = 2.0
 """The longest pause of a rollout that is not disturbed; 0.3 s of it are the load."""
