@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 import uuid
 from collections.abc import Awaitable
 from pathlib import Path
@@ -31,7 +32,9 @@ from slipstream.weights.manifest import Manifest, manifest_to_proto
 T = TypeVar("T")
 
 FORMED_POLL_SECONDS = 0.02
-FIRST_STAGED_POLL_SECONDS, LAST_STAGED_POLL_SECONDS = 0.005, 0.05
+LEAST_STAGED_POLL_SECONDS, MOST_STAGED_POLL_SECONDS = 0.005, 0.05
+STAGED_POLL_SHARE = 0.05
+"""The end of a receipt is noticed late by this share of its time, within the two bounds above."""
 """Each question interrupts the steps of the engine: a version that takes longer is asked for less often."""
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -199,10 +202,10 @@ class VllmEngine:
         self._staged = None
         info = self._update_info(manifest, version, key) | {"base_version": base_version}
         await self._ask("stage_weights", info)
-        seconds = FIRST_STAGED_POLL_SECONDS
+        began = time.monotonic()
         while not all(await self._ask("weights_staged")):
-            await asyncio.sleep(seconds)
-            seconds = min(1.25 * seconds, LAST_STAGED_POLL_SECONDS)
+            late = STAGED_POLL_SHARE * (time.monotonic() - began)
+            await asyncio.sleep(min(max(late, LEAST_STAGED_POLL_SECONDS), MOST_STAGED_POLL_SECONDS))
         self._staged = {**info, "staged": True}
 
     async def leave_group(self) -> None:

@@ -20,8 +20,9 @@ from slipstream.weights.manifest import Manifest, plan
 from slipstream.weights.threads import in_pool, results
 
 MOST_VERSIONS = 32
-BUCKETS, LEAST_BUCKET_BYTES = 8, 1 << 20
-"""A delta has about so many buckets, if they are not smaller: one is packed while another one travels."""
+BUCKETS, LEAST_BUCKET_BYTES = 16, 1 << 20
+"""A delta has about so many buckets, if they are not smaller: one is packed while another one travels.
+With 8, 30 MiB took about 10 ms longer at 1 Gb/s."""
 MOST_RUNNING_BYTES = 256 << 20
 """Size of the weights that are compared at once, so that not all next values have to be in host memory."""
 
