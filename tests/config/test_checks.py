@@ -75,6 +75,8 @@ def test_the_default_run_has_no_problem() -> None:
         (["rollout.host=0.0.0.0"], "rollout.host", "stands for all addresses"),
         (["rollout.host=10.0.0.7"], "rollout.host", "gRPC would speak plaintext there"),
         (["telemetry.port=9400", "learner.address=localhost:9404"], "telemetry.port", "also that of learner"),
+        (["weights.patience_seconds=60"], "weights.patience_seconds", "never be left out"),
+        (["weights.timeout_seconds=1"], "weights.patience_seconds", "at 1 s (weights.timeout_seconds)"),
         (["rollout.chunk_seconds=3"], "actor.silence_seconds", "a message every 3 s"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),

@@ -211,6 +211,25 @@ def step(log: ChangeLog, weights: dict[str, torch.Tensor], **positions: list[int
         log.update(name, changed(tensor, positions.get(name, [])))
 
 
+def test_two_updates_of_one_version_count_together() -> None:
+    """Such as two copies of the weights, of which only the second one is published."""
+    weights = zeros()
+    kept = {name: tensor.clone() for name, tensor in weights.items()}
+    log, full = log_of(weights)
+    log.close(0)
+    step(log, weights, a=[1, 2], b=list(range(SIZES["b"])), c=[5])
+    step(log, weights, a=[2, 3000], b=[7])
+    assert log.close(1) == pytest.approx((3 + SIZES["b"] + 1) / sum(SIZES.values()))
+    delta = log.since(0, full, bucket_bytes=4096)
+    assert delta is not None
+    assert unpack(Change.read(delta["a"].numpy(), weights["a"]).gaps).tolist() == [1, 2, 3000]
+    for name, tensor in kept.items():
+        change = Change.read(delta[name].numpy(), tensor)
+        change.apply(tensor)
+        assert torch.equal(tensor, weights[name])
+        assert change.digest == digest(tensor)
+
+
 def test_the_log_reaches_back_to_the_first_version_that_was_published() -> None:
     weights = zeros()
     log, full = log_of(weights)

@@ -98,6 +98,17 @@ def _patience(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _late_rollouts(config: RunConfig) -> Iterator[Problem]:
+    patience, deadline = config.weights.patience_seconds, config.weights.timeout_seconds
+    if patience >= deadline:
+        yield Problem(
+            key="weights.patience_seconds",
+            reason=f"is {patience:g} s, and at {deadline:g} s (weights.timeout_seconds) a rollout is "
+            "dropped: a late one would never be left out",
+            remedy="lower it, or raise weights.timeout_seconds above it",
+        )
+
+
 def _sampling(config: RunConfig) -> Iterator[Problem]:
     rollout = config.rollout
     if rollout.top_p != 1:
@@ -210,6 +221,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _minibatches,
     _staleness,
     _patience,
+    _late_rollouts,
     *algorithm_checks.CHECKS,
     *shaping_checks.CHECKS,
     *distillation_checks.CHECKS,

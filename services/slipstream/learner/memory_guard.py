@@ -9,6 +9,7 @@ import torch
 from slipstream.config import RunConfig
 from slipstream.config.learner_memory import LearnerMemory, learner_memory, models_beside
 from slipstream.hub.safetensors_header import model_size
+from slipstream.processes.cores import local_ranks
 
 GIB: Final = 2**30
 CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
@@ -55,11 +56,12 @@ def _on_gpu(need: LearnerMemory, device: torch.device) -> tuple[int, int, str]:
 
 def _on_cpu(need: LearnerMemory) -> tuple[int, int, str]:
     """Return the same for all ranks of this machine together, with the weights that they publish."""
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun sets both
-    published = need.published_on(local_ranks, first=os.environ.get("GROUP_RANK", "0") == "0")
-    total = local_ranks * need.rank_bytes + published
+    rank_count = local_ranks()
+    first = os.environ.get("GROUP_RANK", "0") == "0"  # torchrun sets it
+    published = need.published_on(rank_count, first=first)
+    total = rank_count * need.rank_bytes + published
     beside = f" and {published / GIB:.1f} GiB for the weights that they publish" if published else ""
-    ranks = "1 rank" if local_ranks == 1 else f"{local_ranks} ranks"
+    ranks = "1 rank" if rank_count == 1 else f"{rank_count} ranks"
     return total, _memory_bytes(), f"this machine, with {ranks}{beside}, has"
 
 

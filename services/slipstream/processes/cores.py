@@ -1,4 +1,4 @@
-"""The number of CPU cores that this process may use, with the quota of its container."""
+"""What this process has of its machine: CPU cores, with the quota of its container, and ranks beside it."""
 
 import math
 import os
@@ -19,3 +19,9 @@ def usable_cores(cpu_max: Path = CPU_MAX) -> int:
     except (OSError, ValueError):
         return cores
     return cores if quota == "max" else max(1, min(cores, math.floor(int(quota) / int(period))))
+
+
+def local_ranks() -> int:
+    """Return the number of ranks on this machine, which torchrun sets; 1 without it."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(ranks)) if ranks.isdecimal() else 1

@@ -38,8 +38,6 @@ class VersionChanges:
     gaps: dict[str, delta.Gaps | None] = field(default_factory=dict)
     values: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     """Of the newest version only, as long as the weights have them, and of tensors that changed little."""
-    elements: int = 0
-    """Elements that changed; all of a tensor count if more than a fifth of them did."""
 
     @property
     def nbytes(self) -> int:
@@ -81,20 +79,22 @@ class ChangeLog:
 
     def _settle_one(self) -> None:
         name = next(iter(self._running))
-        changed, elements = self._running.pop(name)(), self._weights[name].numel()
-        count = elements if changed is None else changed.gaps.count
-        if count:
+        changed = self._running.pop(name)()
+        gaps, values = (None, None) if changed is None else (changed.gaps, changed.values)
+        if gaps is None or gaps.count:
             self._digests.pop(name, None)
-        self._pending.gaps[name] = None if changed is None else changed.gaps
-        self._pending.values.pop(name, None)
-        if changed is not None and changed.values is not None:
-            self._pending.values[name] = changed.values
-        self._pending.elements += count
+        if name in self._pending.gaps:  # a second update of one version
+            gaps, values = delta.union((self._pending.gaps[name], gaps)), None
+            self._pending.values.pop(name, None)
+        self._pending.gaps[name] = gaps
+        if values is not None:
+            self._pending.values[name] = values
 
     def close(self, version: int) -> float | None:
         """Attribute the updates since the last call to a version; return the share of elements that changed.
 
-        None for the first version, and if nothing was updated since the last call.
+        All elements of a tensor count if more than a fifth of them changed. None for the first version, and
+        if nothing was updated since the last call.
         """
         self.settle()
         pending, self._pending = self._pending, VersionChanges()
@@ -108,7 +108,9 @@ class ChangeLog:
         most = LOG_SHARE * sum(weight.nbytes for weight in self._weights.values())
         while len(self._versions) > MOST_VERSIONS or sum(each.nbytes for each in self._versions) > most:
             self._oldest = self._versions.popleft().version
-        return pending.elements / max(1, sum(weight.numel() for weight in self._weights.values()))
+        sizes = {name: weight.numel() for name, weight in self._weights.items()}
+        changed = sum(sizes[name] if gaps is None else gaps.count for name, gaps in pending.gaps.items())
+        return changed / max(1, sum(sizes.values()))
 
     def since(self, base: int, full: Manifest, *, bucket_bytes: int) -> "Delta | None":
         """Return the update of rollouts that have version `base` or a later one.

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 
-from slipstream.processes.cores import usable_cores
+from slipstream.processes.cores import local_ranks, usable_cores
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -87,8 +87,7 @@ def _threads(background: bool) -> int:
     computing = torch.get_num_threads()
     if not background and not torch.cuda.is_available():
         return computing
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    idle = min(usable_cores() // ranks, MOST_THREADS)
+    idle = min(usable_cores() // local_ranks(), MOST_THREADS)
     return max(idle, 1) if background else max(idle, computing)
 
 

@@ -107,6 +107,6 @@ class Latecomers:
             rollout=member.worker_id,
             version=version,
             missing=kind,
-            silent=self._is_silent(member),
+            silent=member.liveness.fell_silent,
             patience_seconds=self._patience,
         )

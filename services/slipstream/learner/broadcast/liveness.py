@@ -34,6 +34,11 @@ class Liveness:
         """Note the answer to a ping."""
         self._answered = number
 
+    @property
+    def fell_silent(self) -> bool:
+        """Whether PINGS intervals in a row have passed without an answer. Sends no ping."""
+        return self._answered != self._asked and self._unanswered >= PINGS
+
     def silent(self, seconds: float) -> bool:
         """Return whether no ping was answered in this time, which begins with the first call.
 
@@ -50,4 +55,4 @@ class Liveness:
             elif self._interval_ends is not None:
                 self._unanswered += 1
             self._interval_ends = now + seconds / PINGS
-        return self._answered != self._asked and self._unanswered >= PINGS
+        return self.fell_silent
