@@ -148,9 +148,11 @@ PUBLISHING = Row(
         ),
         lines(
             "Step to served",
-            "Time from the end of a step until the rollouts serve its version, late ones left out.",
+            "Time from the end of a step until the rollouts serve its version, late ones left out. And how "
+            "long the update of the next step waits until the weights are copied, with weights.overlap.",
             Query(expr=quantile(0.5, "step_to_served_seconds", over=STEPS), legend="p50"),
             Query(expr=quantile(0.99, "step_to_served_seconds", over=STEPS), legend="p99"),
+            Query(expr=mean("copy_wait_seconds", over=STEPS), legend="next update waits, mean"),
             unit="s",
             low=0,
         ),

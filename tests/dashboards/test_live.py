@@ -56,6 +56,7 @@ SILENT = {
     },
     "staleness": {
         ("Logprobs against the learner", "A"): "the emulated engine has no model",
+        ("Updates by kind", "B"): "the emulated engine has no parameters to which a delta is applied",
     },
 }
 """Queries without data in such runs, by dashboard: panel and letter, and why."""

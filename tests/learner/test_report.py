@@ -19,7 +19,7 @@ from slipstream.records import Evaluation, Generated, Group
 from slipstream.telemetry.metrics import Metrics
 
 PUBLISHED = Published(rollouts=2, seconds=0.3, pause_seconds=0.1, transfer_seconds=0.06)
-TIMING = Timing(elapsed=8.0, wait=1.0, train=2.5, publish=0.5)
+TIMING = Timing(elapsed=8.0, wait=1.0, train=2.5, publish=0.5, copy_wait=0.25)
 EVALUATION = Evaluation(
     done=True,
     version=4,
@@ -128,6 +128,7 @@ def test_the_reward_of_a_step_is_that_of_everything_generated_not_of_the_batch(t
     assert (row["reward_mean"], row["rewards"]) == (2 * 7 / 8, {"exact_match": 7 / 8})
     assert (row["reward_mean_trained"], row["groups_generated"]) == (1.0, 4)
     assert row["unvaried_share"] == 0.75
+    assert row["copy_wait_seconds"] == 0.25
 
 
 def test_a_sample_carries_id_logprob_and_version_of_every_token(tmp_path: Path) -> None:
@@ -192,6 +193,7 @@ def test_the_metrics_of_a_step_are_those_of_its_row(tmp_path: Path) -> None:
         'slipstream_reward_mean{reward="exact_match"} 0.5',
         "slipstream_model_flops_total 3000.0",
         'slipstream_step_seconds_sum{phase="train"} 2.5',
+        "slipstream_copy_wait_seconds_sum 0.25",
         'slipstream_completion_tokens_sum{kind="trained"} 5.0',
         'slipstream_completion_tokens_count{kind="trained"} 2.0',
     ):

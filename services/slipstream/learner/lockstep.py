@@ -86,6 +86,10 @@ class Lockstep:
         command = pb.RankCommand(snapshot=pb.TakeSnapshot(probe=probe))
         await self._on_all_ranks(command, lambda: self._snapshot.begin(probe=probe))
 
+    def copy_wait_seconds(self) -> float:
+        """Return for how long this rank's updates have waited for copies since the last call."""
+        return self._snapshot.held_seconds()
+
     async def settle_snapshot(self) -> None:
         """Wait until the weights are copied. Errors: those of copying them."""
         await asyncio.to_thread(self._snapshot.wait)

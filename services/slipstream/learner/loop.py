@@ -207,6 +207,7 @@ class Loop:
             train=trained - sampled,
             publish=ended - trained,
             checkpoint=self._saver.held_seconds(),
+            copy_wait=self._lockstep.copy_wait_seconds(),
         )
         self._report_step(groups, generated, result, published, timing)
         offset = clock.epoch_offset()

@@ -29,6 +29,7 @@ class Timing:
     """Seconds of a step by phase, and of the loop since its start (`elapsed`).
 
     `checkpoint`: for how long a checkpoint has held training since the step before; it is in no other phase.
+    `copy_wait`: for how long the update waited until the last version was copied; a part of `train`.
     """
 
     elapsed: float
@@ -36,6 +37,7 @@ class Timing:
     train: float
     publish: float
     checkpoint: float = 0.0
+    copy_wait: float = 0.0
 
     @property
     def total(self) -> float:
@@ -99,6 +101,7 @@ class Report:
             "train_seconds": timing.train,
             "publish_seconds": timing.publish,
             "checkpoint_seconds": timing.checkpoint,
+            "copy_wait_seconds": timing.copy_wait,
             "pause_seconds": published.pause_seconds,
             "transfer_seconds": published.transfer_seconds,
             "served_seconds": published.seconds,
@@ -171,6 +174,7 @@ class Report:
         metrics.count("bad_steps_total", result.bad)
         metrics.count("model_flops_total", result.model_flops)
         metrics.count("sequences_too_long_total", result.too_long)
+        metrics.observe("copy_wait_seconds", timing.copy_wait)
         for phase, seconds in (("wait", timing.wait), ("train", timing.train), ("publish", timing.publish)):
             metrics.observe("step_seconds", seconds, phase=phase)
 

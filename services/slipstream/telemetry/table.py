@@ -159,6 +159,11 @@ TABLE: dict[str, Metric] = {
     "publish_seconds": Metric(
         kind="histogram", help="Time of a weight update, by phase.", labels=("phase",), buckets=SECONDS
     ),
+    "copy_wait_seconds": Metric(
+        kind="histogram",
+        help="Time for which a step's update waited until the weights of the version before were copied.",
+        buckets=SECONDS,
+    ),
     "publish_failures_total": Metric(kind="counter", help="Weight updates that had to be tried again."),
     "publish_bytes_total": Metric(
         kind="counter",

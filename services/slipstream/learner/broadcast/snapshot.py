@@ -1,5 +1,6 @@
 """A copy of the policy's weights for publication, so that training may continue to change the policy."""
 
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
@@ -47,6 +48,7 @@ class Snapshot:
         self.probe: ParityProbe | None = None
         self.tensors: dict[str, torch.Tensor] = {}
         self._copying: Future[None] | None = None
+        self._held = 0.0
         on_gpu = policy.device.type == "cuda"
         self._copy_stream = torch.cuda.Stream(policy.device) if on_gpu else None
         gathers = self._own.gathers if self._own else ranks.size > 1
@@ -88,7 +90,14 @@ class Snapshot:
     def finished(self) -> None:
         """Wait until the weights that are being copied may change, also if copying them fails."""
         if self._copying is not None:
+            began = time.monotonic()
             wait([self._copying])
+            self._held += time.monotonic() - began
+
+    def held_seconds(self) -> float:
+        """Return for how long `finished` has waited since the last call of this method."""
+        held, self._held = self._held, 0.0
+        return held
 
     def wait(self) -> None:
         """Wait until the weights are copied. Errors: those of copying them."""
