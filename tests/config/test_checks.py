@@ -75,8 +75,6 @@ def test_the_default_run_has_no_problem() -> None:
         (["rollout.host=0.0.0.0"], "rollout.host", "stands for all addresses"),
         (["rollout.host=10.0.0.7"], "rollout.host", "gRPC would speak plaintext there"),
         (["telemetry.port=9400", "learner.address=localhost:9404"], "telemetry.port", "also that of learner"),
-        (["weights.patience_seconds=60"], "weights.patience_seconds", "never be left out"),
-        (["weights.timeout_seconds=1"], "weights.patience_seconds", "at 1 s (weights.timeout_seconds)"),
         (["rollout.chunk_seconds=3"], "actor.silence_seconds", "a message every 3 s"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),
@@ -302,3 +300,16 @@ def test_rewards_and_labels_by_step_are_of_a_whole_completion() -> None:
     assert not [p for p in problems(*by_step, *wanted[1:]) if p.key == "rollout.sampling"]
     (problem,) = of_stage(kind="step_labels")
     assert (problem.key, problem.severity) == ("rollout.sampling", "error")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "notes"),
+    [
+        (["weights.patience_seconds=60"], 1),
+        (["weights.timeout_seconds=1"], 1),
+        (["weights.timeout_seconds=1", "weights.max_lag=0"], 0),
+    ],
+)
+def test_a_patience_that_outlasts_the_deadline_is_noted(overrides: list[str], notes: int) -> None:
+    found = [p for p in problems(*overrides) if p.key == "weights.patience_seconds"]
+    assert [problem.severity for problem in found] == ["note"] * notes

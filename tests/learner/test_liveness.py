@@ -38,6 +38,17 @@ def test_a_rollout_that_never_answers_is_silent_after_the_time_and_not_before(cl
     assert pings == [1], "an unanswered ping is not repeated"
 
 
+def test_whether_a_rollout_fell_silent_is_known_without_a_further_ping(clock: Clock) -> None:
+    pings: list[int] = []
+    rollout = Liveness(pings.append)
+    assert clock.silent_within(rollout, 2 * SECONDS)
+    rollout.answered(1)
+    assert not rollout.fell_silent
+    clock.now += 10 * SECONDS
+    assert not rollout.fell_silent
+    assert pings == [1]
+
+
 def test_a_rollout_that_answers_is_never_silent(clock: Clock) -> None:
     pings: list[int] = []
 

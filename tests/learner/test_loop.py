@@ -402,6 +402,15 @@ def test_the_row_after_a_checkpoint_has_the_seconds_for_which_it_held_training(
     assert seconds[3] == 0
 
 
+def test_a_row_has_the_seconds_for_which_its_update_waited_for_a_copy(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lockstep, "copy_wait_seconds", lambda lockstep: 0.125)
+    scene = Scene(policy, tmp_path, "learner.steps=2")
+    scene.run()
+    assert [row["copy_wait_seconds"] for row in scene.rows if row["event"] == "step"] == [0.125] * 2
+
+
 def test_a_stop_in_the_middle_gives_the_prefetched_batch_back_and_makes_a_checkpoint(
     policy: Policy, tmp_path: Path
 ) -> None:

@@ -73,7 +73,7 @@ def test_a_step_computes_gradients_while_the_weights_are_copied_and_changes_them
         assert not training_on.done()
         slow.go.set()
         await training_on
-        assert lockstep.copy_wait_seconds() >= 0.2
+        assert lockstep.copy_wait_seconds() >= 0.1
         assert lockstep.copy_wait_seconds() == 0
         await lockstep.settle_snapshot()
         assert equal(snapshot.tensors, second)

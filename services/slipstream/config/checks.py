@@ -100,12 +100,13 @@ def _patience(config: RunConfig) -> Iterator[Problem]:
 
 def _late_rollouts(config: RunConfig) -> Iterator[Problem]:
     patience, deadline = config.weights.patience_seconds, config.weights.timeout_seconds
-    if patience >= deadline:
+    if patience >= deadline and config.weights.max_lag:
         yield Problem(
             key="weights.patience_seconds",
-            reason=f"is {patience:g} s, and at {deadline:g} s (weights.timeout_seconds) a rollout is "
-            "dropped: a late one would never be left out",
+            reason=f"is {patience:g} s, and after {deadline:g} s (weights.timeout_seconds) an update drops a "
+            "late rollout: most late ones would be dropped, and not left out",
             remedy="lower it, or raise weights.timeout_seconds above it",
+            severity="note",
         )
 
 

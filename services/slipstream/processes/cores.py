@@ -22,6 +22,6 @@ def usable_cores(cpu_max: Path = CPU_MAX) -> int:
 
 
 def local_ranks() -> int:
-    """Return the number of ranks on this machine, which torchrun sets; 1 without it."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    """Return the number of ranks on this machine, which torchrun sets; 1 without a number."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "").strip()
     return max(1, int(ranks)) if ranks.isdecimal() else 1

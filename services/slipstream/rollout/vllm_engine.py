@@ -34,8 +34,8 @@ T = TypeVar("T")
 FORMED_POLL_SECONDS = 0.02
 LEAST_STAGED_POLL_SECONDS, MOST_STAGED_POLL_SECONDS = 0.005, 0.05
 STAGED_POLL_SHARE = 0.05
-"""The end of a receipt is noticed late by this share of its time, within the two bounds above."""
-"""Each question interrupts the steps of the engine: a version that takes longer is asked for less often."""
+"""The time to the next question is this share of that since the first one, within the two bounds above. Each
+question interrupts the steps of the engine, so a receipt that takes longer is asked for less often."""
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 

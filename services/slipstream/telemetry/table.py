@@ -161,7 +161,8 @@ TABLE: dict[str, Metric] = {
     ),
     "copy_wait_seconds": Metric(
         kind="histogram",
-        help="Time for which a step's update waited until the weights of the version before were copied.",
+        help="Time for which a step's update waited, on rank 0, until the version before was copied beside "
+        "its gradients; 0 if weights are copied before the step.",
         buckets=SECONDS,
     ),
     "publish_failures_total": Metric(kind="counter", help="Weight updates that had to be tried again."),

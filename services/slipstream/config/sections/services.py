@@ -37,7 +37,7 @@ class WeightsConfig(Section):
     """Deadline of each wait in a transfer, and of the forming of the process group."""
     patience_seconds: float = Field(2.0, gt=0)
     """How long an update waits for further rollouts after the first answer, before it leaves them out; half
-    of it if all of them answer no ping. Less than `timeout_seconds`."""
+    of it if all of them answer no ping. Below `timeout_seconds`, or late ones are dropped."""
     max_lag: int = Field(1, ge=0)
     """Versions in a row that a late rollout may miss; after these, updates wait until `timeout_seconds`."""
     parity_tokens: int = Field(64, ge=0)
