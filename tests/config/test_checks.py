@@ -311,5 +311,5 @@ def test_rewards_and_labels_by_step_are_of_a_whole_completion() -> None:
     ],
 )
 def test_a_patience_that_outlasts_the_deadline_is_noted(overrides: list[str], notes: int) -> None:
-    found = [p for p in problems(*overrides) if p.key == "weights.patience_seconds"]
-    assert [problem.severity for problem in found] == ["note"] * notes
+    severities = [p.severity for p in problems(*overrides) if p.key == "weights.patience_seconds"]
+    assert severities == ["note"] * notes
