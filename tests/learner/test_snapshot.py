@@ -1,9 +1,13 @@
 """The weights are copied beside the gradients of the next step, and before its update changes them."""
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +15,11 @@ from learner.fakes import config_with, contrast
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter
 from slipstream.learner.lockstep import Lockstep
+from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.training.step import TrainingStep
+from slipstream.weights.threads import in_pool
 
 SECONDS = 20.0
 
@@ -35,6 +41,18 @@ class SlowCopies:
                 assert self.go.wait(SECONDS)
                 if self.fails:
                     raise RuntimeError("out of memory")
+
+
+class NotedPriorities:
+    """Copies of weights that note the priority of the thread that copies."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._named_tensors = policy.named_tensors
+        self.niceness: list[int] = []
+
+    def __call__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        self.niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        yield from self._named_tensors()
 
 
 def weights_of(policy: Policy) -> dict[str, torch.Tensor]:
@@ -115,3 +133,46 @@ def test_a_second_copy_begins_after_the_first(policy: Policy) -> None:
     slow.go.set()
     second.join(SECONDS)
     assert slow.copying.is_set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux only")
+@pytest.mark.parametrize("background", [True, False])
+def test_a_copy_beside_training_gives_way_to_it(
+    policy: Policy, background: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = Snapshot(policy, Alone(), background=background)
+    snapshot.take()
+    pools: list[bool] = []
+
+    def noted(*arguments: Any, background: bool = False) -> list[Future[Any]]:
+        pools.append(background)
+        return in_pool(*arguments, background=background)
+
+    monkeypatch.setattr("slipstream.weights.delta.in_pool", noted)
+    priorities = policy.named_tensors = NotedPriorities(policy)  # type: ignore[method-assign]
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    snapshot.take()  # nothing happens beside it
+    assert priorities.niceness == [own]
+    assert not any(pools)
+    assert snapshot.changes is not None
+    snapshot.changes.close(1)
+    pools.clear()
+    snapshot.begin()
+    snapshot.wait()
+    assert (priorities.niceness[1] > own) is background
+    assert pools
+    assert set(pools) == {background}
+
+
+def test_a_copy_in_bfloat16_of_weights_in_float32_is_exact(tiny_dir: Path) -> None:
+    policy = load_policy(tiny_dir, source=tiny_dir, device=torch.device("cpu"), dtype=torch.bfloat16)
+    snapshot = Snapshot(policy, Alone())
+    for _ in range(3):
+        snapshot.take()
+        assert all(tensor.dtype == torch.bfloat16 for tensor in snapshot.tensors.values())
+        for name, weight in policy.named_tensors():
+            assert weight.dtype == torch.float32
+            assert torch.equal(snapshot.tensors[name], weight.detach().to(torch.bfloat16))
+        with torch.no_grad():
+            for _, weight in policy.named_tensors():
+                weight += 1e-3 * torch.randn_like(weight)

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from slipstream.config.sections.services import LARGEST_DELTA, LOG_SHARE
@@ -13,6 +13,7 @@ from slipstream.weights import delta
 from slipstream.weights.changes import ChangeLog
 from slipstream.weights.compiled import read_elements
 from slipstream.weights.delta import (
+    CHUNK_ELEMENTS,
     DENSE_SHARE,
     HEADER_BYTES,
     VALUES_SHARE,
@@ -75,7 +76,7 @@ def test_a_union_has_each_position_once(several: list[set[int]]) -> None:
 
 def test_a_union_takes_little_memory() -> None:
     """So a rollout that comes back does not end a learner whose memory is just enough."""
-    elements = 1 << 22
+    elements = 1 << 24  # the memory that each thread keeps is small beside it
     several = [pack(np.arange(start, elements, 8)) for start in range(4)]
     expected = pack(np.flatnonzero(np.arange(elements) % 8 < 4))
     union([pack(np.array([1])), pack(np.array([2]))])  # the loops are compiled
@@ -118,6 +119,57 @@ def test_a_change_leads_from_the_old_bits_to_the_new_ones(dtype: torch.dtype, po
     arrived.apply(target)
     assert np.array_equal(bits(target), bits(new))
     assert arrived.digest == digest(target)
+
+
+def floats(*patterns: int) -> torch.Tensor:
+    """Return the float32 numbers with these bits."""
+    return torch.from_numpy(np.array(patterns, np.uint32).view(np.float32))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
+@example([0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF])  # ties, to the even neighbour, and beside them
+@example([0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000])  # the largest numbers round to infinities
+@example([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7FC00000])  # NaNs
+@example([0x00000001, 0x00008000, 0x00018000, 0x80000000])  # below the normal numbers
+def test_float32_is_rounded_to_bfloat16_as_torch_rounds_it(patterns: list[int]) -> None:
+    old, new = torch.full((len(patterns),), 0.125, dtype=torch.bfloat16), floats(*patterns)
+    take_over(old, new)()
+    expected = new.to(torch.bfloat16)
+    numbers = ~torch.isnan(new)
+    assert np.array_equal(bits(old[numbers]), bits(expected[numbers]))
+    assert torch.equal(torch.isnan(old), torch.isnan(expected))
+
+
+@pytest.mark.parametrize("elements", [1000, 3 * CHUNK_ELEMENTS // 2])
+def test_values_that_are_rounded_have_the_changes_of_rounded_values(elements: int) -> None:
+    new = torch.randn(elements)
+    old = changed(new.to(torch.bfloat16), list(range(3, elements, 70)))
+    by_rounding, by_comparison = old.clone(), old.clone()
+    rounded = take_over(by_rounding, new)()
+    compared = take_over(by_comparison, new.to(torch.bfloat16))()
+    assert rounded is not None
+    assert compared is not None
+    assert np.array_equal(rounded.gaps.packed, compared.gaps.packed)
+    assert rounded.values is not None
+    assert compared.values is not None
+    assert np.array_equal(rounded.values, compared.values)
+    assert np.array_equal(bits(by_rounding), bits(by_comparison))
+
+
+def test_rounded_values_that_changed_everywhere_travel_as_a_whole() -> None:
+    old, new = torch.zeros(10_000, dtype=torch.bfloat16), torch.randn(10_000)
+    assert take_over(old, new)() is None
+    assert torch.equal(old, new.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(torch.float16, torch.float32), (torch.bfloat16, torch.float16), (torch.float32, torch.bfloat16)],
+)
+def test_values_in_other_dtypes_are_refused(old: torch.dtype, new: torch.dtype) -> None:
+    with pytest.raises(TypeError, match="convert them first"):
+        take_over(torch.zeros(4, dtype=old), torch.zeros(4, dtype=new))
 
 
 @settings(max_examples=60, deadline=None)

@@ -185,6 +185,7 @@ def load(
         deltas=config.weights.deltas,
         parity_tokens=config.weights.parity_tokens,
         shared=every_rank_sends(policy, config.weights, ranks=ranks.size),
+        background=overlaps(config, device),
     )
     writer = CheckpointWriter(root, ranks)
     return Loaded(

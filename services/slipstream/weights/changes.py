@@ -58,16 +58,17 @@ class ChangeLog:
         """The oldest version whose later changes are all in the log."""
         self._digests: dict[str, int] = {}
 
-    def update(self, name: str, new: torch.Tensor) -> None:
+    def update(self, name: str, new: torch.Tensor, *, background: bool = False) -> None:
         """Begin to give a weight its next value, and to note what changed, on several threads.
 
-        new: contiguous, of the weight's dtype, in host memory. It must not change before `settle`.
+        new: contiguous, in host memory, of the weight's dtype, or float32 for a weight in bfloat16. It must
+        not change before `settle`. background: on threads that give way to others of the process.
         """
         if self._versions:
             self._versions[-1].values.clear()  # the weights have other values from now on
         while name in self._running or self._running_bytes() > MOST_RUNNING_BYTES:
             self._settle_one()
-        self._running[name] = delta.take_over(self._weights[name], new)
+        self._running[name] = delta.take_over(self._weights[name], new, background=background)
 
     def settle(self) -> None:
         """Wait until all weights have their next values."""

@@ -98,6 +98,21 @@ def copy_changes(
 
 
 @compiled
+def round_to_bfloat16(floats: NDArray[np.uint32], rounded: NDArray[np.uint16]) -> None:
+    """Round float32 numbers to the nearest in bfloat16, a tie to the even one; both by their bits, [N] each.
+
+    All NaNs of one sign become the same one.
+    """
+    for each in range(floats.size):
+        number = floats[each]
+        is_nan = (number & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+        carry = np.uint32(0x7FFF) + ((number >> np.uint32(16)) & np.uint32(1))
+        nearest = (number + carry) >> np.uint32(16)
+        quiet = ((number >> np.uint32(16)) & np.uint32(0x8000)) | np.uint32(0x7FC0)
+        rounded[each] = np.uint16(quiet if is_nan else nearest)
+
+
+@compiled
 def read_elements(
     elements: NDArray[np.generic], gaps: NDArray[np.uint8], values: NDArray[np.generic]
 ) -> None:

@@ -12,18 +12,28 @@ A gap of 255 or more begins with one byte 255 for each 255 elements. All compari
 NaN and a negative zero arrive as they are.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
 import xxhash
 from numpy.typing import NDArray
 
-from slipstream.weights.compiled import LONG, copy_changes, read_elements, write_elements
+from slipstream.weights.compiled import (
+    LONG,
+    copy_changes,
+    read_elements,
+    round_to_bfloat16,
+    write_elements,
+)
 from slipstream.weights.threads import in_pool, results
+
+S = TypeVar("S", bound=np.generic)
 
 HEADER_WORDS = 4
 HEADER_BYTES = 8 * HEADER_WORDS
@@ -91,18 +101,29 @@ def bits(tensor: torch.Tensor) -> NDArray[np.generic]:
     return elements
 
 
-def take_over(old: torch.Tensor, new: torch.Tensor) -> Callable[[], Changed | None]:
+def rounds(source: torch.dtype, target: torch.dtype) -> bool:
+    """Return whether `take_over` rounds values of one dtype to the other, without memory for all of them."""
+    return source == torch.float32 and target == torch.bfloat16
+
+
+def take_over(
+    old: torch.Tensor, new: torch.Tensor, *, background: bool = False
+) -> Callable[[], Changed | None]:
     """Begin to give `old` the elements of `new`, on several threads.
 
-    Both are contiguous, of one shape and dtype, and in host memory. The returned function waits until it is
-    done, and returns the elements that differed; None above DENSE_SHARE.
+    Both are contiguous, of one shape, and in host memory. new: of the dtype of `old`, or float32 for an `old`
+    in bfloat16, to which it is rounded. background: on threads that give way to others of the process. The
+    returned function waits until it is done, and returns the elements that differed; None above DENSE_SHARE.
+    Errors: TypeError for other dtypes.
     """
+    if new.dtype != old.dtype and not rounds(new.dtype, old.dtype):
+        raise TypeError(f"a weight in {old.dtype} cannot take over values in {new.dtype}: convert them first")
     old_N, new_N = bits(old), bits(new)
     if _differ_everywhere(old_N, new_N):
         old.copy_(new)
         return lambda: None
     starts = range(0, old_N.size, CHUNK_ELEMENTS)
-    running = in_pool(partial(_take_over_chunk, old_N, new_N), starts)
+    running = in_pool(partial(_take_over_chunk, old_N, new_N), starts, background=background)
 
     def changed() -> Changed | None:
         joined = _join(results(running))
@@ -124,6 +145,8 @@ def compile_loops(element_sizes: Iterable[int]) -> None:
 def _differ_everywhere(old_N: NDArray[np.generic], new_N: NDArray[np.generic]) -> bool:
     end = old_N.size - old_N.size % LOOK_EVERY
     old, new = (each[:end].reshape(-1, LOOK_EVERY)[:, :LOOK_AT] for each in (old_N, new_N))
+    if new.dtype != old.dtype:
+        new = _rounded(new.flatten(), np.empty(old.size, old.dtype)).reshape(old.shape)
     return bool(np.count_nonzero(old != new) > 2 * DENSE_SHARE * old.size)
 
 
@@ -135,13 +158,39 @@ class Chunk:
     after: int
 
 
+class _Scratch(threading.local):
+    """Memory of one thread, kept from chunk to chunk: new memory costs as much time as the comparison."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, NDArray[np.uint8]] = {}
+
+    def array(self, use: str, size: int, dtype: np.dtype[S]) -> NDArray[S]:
+        """Return an array [size] with the content of its last use."""
+        nbytes = size * dtype.itemsize
+        kept = self._kept.get(use)
+        if kept is None or kept.size < nbytes:
+            kept = self._kept[use] = np.empty(nbytes, np.uint8)
+        return kept[:nbytes].view(dtype)
+
+
+_scratch = _Scratch()
+
+
 def _take_over_chunk(old_N: NDArray[np.generic], new_N: NDArray[np.generic], start: int) -> Chunk:
     old, new = old_N[start : start + CHUNK_ELEMENTS], new_N[start : start + CHUNK_ELEMENTS]
-    packed = np.empty(old.size + old.size // LONG + 1, np.uint8)
-    values = np.empty(old.size, old.dtype)
+    if new.dtype != old.dtype:
+        new = _rounded(new, _scratch.array("rounded", new.size, old.dtype))
+    packed = _scratch.array("packed", old.size + old.size // LONG + 1, np.dtype(np.uint8))
+    values = _scratch.array("values", old.size, old.dtype)
     count, used, after = copy_changes(old, new, packed, values)
     few = count <= VALUES_SHARE * old.size
     return Chunk(Changed(Gaps(packed[:used].copy(), count), values[:count].copy() if few else None), after)
+
+
+def _rounded(floats: NDArray[np.generic], rounded: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Round float32 numbers to bfloat16, both by their bits, [N] each; return `rounded`."""
+    round_to_bfloat16(floats.view(np.uint32), rounded.view(np.uint16))
+    return rounded
 
 
 def _join(chunks: Sequence[Chunk]) -> Changed:

@@ -14,6 +14,7 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.own_tensors import OwnTensors
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.weights.changes import ChangeLog
+from slipstream.weights.delta import rounds
 from slipstream.weights.manifest import Part
 from slipstream.weights.threads import in_thread
 
@@ -24,7 +25,8 @@ class Snapshot:
 
     They are not in GPU memory: a model that trains on several GPUs may not fit into one. With `deltas`,
     `changes` notes which elements changed from copy to copy. `probe` is of the same weights, or None.
-    `copies` counts the copies that have begun.
+    `copies` counts the copies that have begun. background: whether a copy that was begun gives way to the
+    other threads of the process, which train meanwhile.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class Snapshot:
         deltas: bool = True,
         parity_tokens: int = 0,
         shared: bool = False,
+        background: bool = False,
     ) -> None:
         self._policy = policy
+        self._background = background
         self._ranks = ranks
         self.rank, self.device, self.dtype = ranks.rank, policy.device, policy.dtype
         self._own = OwnTensors(policy, ranks.rank) if shared else None
@@ -60,11 +64,11 @@ class Snapshot:
 
         probe: whether to compute the parity probe, if there are `parity_tokens`.
         """
-        self.begin(probe=probe)
+        self._begin(probe=probe, background=False)
         self.wait()
 
     def begin(self, *, probe: bool = True) -> None:
-        """Begin to copy the current weights, as in `take`.
+        """Begin to copy the current weights, as in `take`, but with `background` on threads that give way.
 
         The weights must not change before `finished` or `wait` has returned, and `tensors` has them after
         `wait` only. A rank that has what it copies does so in a thread, beside its next forward and backward
@@ -72,6 +76,9 @@ class Snapshot:
         made for the publication (merged adapters, single experts): these would take memory beside those
         passes.
         """
+        self._begin(probe=probe, background=self._background)
+
+    def _begin(self, *, probe: bool, background: bool) -> None:
         self.finished()
         probed = probe and self._parity_tokens > 0
         self.probe = take_parity_probe(self._policy, self._parity_tokens) if probed else None
@@ -79,7 +86,8 @@ class Snapshot:
             self._copying = None
             self._copy(nullcontext())
         else:
-            self._copying = in_thread(partial(self._copy, self._own_stream()), "copy of the weights")
+            copy = partial(self._copy, self._own_stream(), background=background)
+            self._copying = in_thread(copy, "copy of the weights", background=background)
         self.copies += 1
 
     @property
@@ -105,7 +113,7 @@ class Snapshot:
             self._copying.result()
 
     @torch.no_grad()
-    def _copy(self, stream: AbstractContextManager[object]) -> None:
+    def _copy(self, stream: AbstractContextManager[object], *, background: bool = False) -> None:
         with stream:
             for name, tensor in self._published():
                 if self._ranks.rank and not self.shared:
@@ -119,7 +127,8 @@ class Snapshot:
                 if first or self.changes is None:
                     self.tensors[name].copy_(tensor)
                 else:
-                    self.changes.update(name, tensor.detach().to("cpu", self._policy.dtype).contiguous())
+                    new = _comparable(tensor.detach(), self._policy.dtype)
+                    self.changes.update(name, new, background=background)
         if self.changes is not None:
             self.changes.settle()
 
@@ -146,6 +155,12 @@ def _makes_tensors(model: torch.nn.Module, published: Iterable[tuple[str, torch.
     """Return whether some published tensors are not views of parameters."""
     parameters = {_memory(parameter) for parameter in model.parameters()}
     return any(_memory(tensor) not in parameters for _, tensor in published)
+
+
+def _comparable(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the values of a tensor for ChangeLog.update, in host memory."""
+    rounded_later = tensor.device.type == "cpu" and rounds(tensor.dtype, dtype)
+    return (tensor if rounded_later else tensor.to("cpu", dtype)).contiguous()
 
 
 def _memory(tensor: torch.Tensor) -> int:
