@@ -323,6 +323,17 @@ FIGURES = (
             Bound(ratio="step to served of a full version / of a delta", least=1.0),
             Bound(ratio="step to served of a full version / of a delta, at 1 Gb/s", least=5.0),
             Bound(ratio="copy with the comparison / copy alone", most=4),
+            Bound(ratio="milliseconds by which a request sees more of a delta than its application", most=15),
+        ),
+    ),
+    Figure(
+        name="stall",
+        command=("stall",),
+        quick=("--layers", "2", "--width", "512", "--tokens", "512", "--rounds", "3"),
+        measures=(WEIGHTS, f"{LEARNER}/broadcast/snapshot.py"),
+        bounds=(
+            Bound(ratio="stall of a copy beside the step / a full copy", most=0.3, quick_most=5),
+            Bound(ratio="copy and comparison before the step / a full copy", most=4, quick_most=12),
         ),
     ),
     Figure(

@@ -16,6 +16,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -158,7 +159,7 @@ class Learner:
         began = time.perf_counter() if began is None else began
         self._ended, self._until = [], began + seconds
         predictors = torch.arange(len(self._tokens) - 1)
-        try:
+        with suppress(_Enough):
             self._policy.selected(
                 self._tokens,
                 torch.arange(len(self._tokens)),
@@ -166,8 +167,6 @@ class Learner:
                 self._tokens[1:],
                 temperature=1.0,
             )
-        except _Enough:
-            pass
         return [moment - began for moment in self._ended]
 
     def _note(self, *_: object) -> None:

@@ -10,12 +10,12 @@ travel over gloo on the loopback, and with the largest model also over a loopbac
 second, which needs root. `copy` is the learner's copy of the weights, with the comparison for a delta; `step
 to served` the time from the begin of the copy until the engine takes requests with the new version; `pause`
 the time in which it takes none. The ideal pause is the load of the model from host memory. No request runs in
-the first table. In the second, a request runs during each update:
-`token` is the median time from one of its tokens to the next before the update, and `pause` includes the rest
-of the step that runs when it begins. The other columns are by how much the longest time from a token to the
-next grows: while the learner copies, from the end of the copy to the begin of the pause, and in the pause. A
-time that began in the copy and ends in the receipt counts for both, and one that began in the copy and ends
-in the pause for the copy. `-`: there was none in any update.
+the first table. In the second, a request runs during each update. `pause` includes the rest of the step that
+runs when it begins, and `still` does not. `token` is the median time from one of its tokens to the next, of
+eight before the update and eight after it. `in the pause` is by how much later the token comes that waits for
+the pause. The two columns before it are by how much the longest time from a token to the next grows, of the
+other tokens: while the learner copies, and afterwards until the pause. A time that began in the copy and ends
+later counts for both. `-`: there was none in any update.
 """
 
 import argparse
@@ -59,7 +59,7 @@ DELTA, EMPTY = "as a delta", "as a delta of nothing"
 WORKER_EXTENSION = "benchmarks.plain_worker.WorkerExtension"
 UNCOUNTED = 2
 PROMPT, REQUEST_TOKENS = (3, 4, 5), 512
-TOKENS_BEFORE, TOKENS_AFTER = 8, 2
+TOKENS_BEFORE = TOKENS_AFTER = 9
 POLL_SECONDS = 0.001
 
 
@@ -80,10 +80,12 @@ class Measured:
     served: list[float] = field(default_factory=list)
     pause: list[float] = field(default_factory=list)
     sent: int = 0
+    still: list[float] = field(default_factory=list)
+    """The part of the pause in which the engine samples nothing: without the rest of a step."""
     in_place: list[bool] = field(default_factory=list)
     """Whether it was written in place."""
     token: list[float] = field(default_factory=list)
-    """Of a running request, the time from a token to the next before the update."""
+    """Of a running request, the time from a token to the next before and after the update."""
     delays: list[Delays] = field(default_factory=list)
 
     def delay(self, part: str) -> float:
@@ -93,8 +95,13 @@ class Measured:
 
     def discard(self, updates: int) -> None:
         """Discard the first updates."""
-        for times in (self.copy, self.served, self.pause, self.in_place, self.token, self.delays):
+        for times in (self.copy, self.served, self.pause, self.still, self.in_place, self.token, self.delays):
             del times[:updates]
+
+    def delay_beside_the_pause(self) -> float:
+        """Return the seconds by which a token is later than by the pause of its update."""
+        delays = zip(self.delays, self.still, strict=True)
+        return median(each.pause - still for each, still in delays if each.pause is not None)
 
 
 Way = tuple[float | None, str]
@@ -119,8 +126,8 @@ def main() -> None:
     print("| size | network | sent | MiB sent | copy | step to served | pause |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     rows = [
-        "| size | sent | pause | token | beside the copy | beside the receipt | in the pause |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| size | sent | pause | still | token | beside the copy | beside the receipt | in the pause |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for layers in arguments.layers:
         ways: list[Way] = [(None, sent) for sent in (PAUSED, BESIDE, DELTA, EMPTY)]
@@ -135,10 +142,10 @@ def main() -> None:
     print_ratio("pause with a version received beside the weights / in the pause", ratio)
     print_ratio("pause of a full version / of a delta", median(full.pause) / median(delta.pause))
     print_ratio("milliseconds of a pause that applies nothing", 1000 * median(empty.pause))
-    delay = with_request[DELTA].delay("pause")
-    ratio = with_request[BESIDE].delay("pause") / delay
+    ratio = with_request[BESIDE].delay("pause") / with_request[DELTA].delay("pause")
     print_ratio("delay of a running request by the pause of a full version / of a delta", ratio)
-    milliseconds = 1000 * (delay - median(delta.pause) + median(empty.pause))
+    beside = with_request[DELTA].delay_beside_the_pause() + median(with_request[EMPTY].still)
+    milliseconds = 1000 * beside
     print_ratio("milliseconds by which a request sees more of a delta than its application", milliseconds)
     print_ratio("bytes of a delta / of a full version", delta.sent / full.sent)
     print_ratio("copy with the comparison / copy alone", median(delta.copy) / median(full.copy))
@@ -155,7 +162,7 @@ def _measured(
     nbytes, measured, with_request = asyncio.run(_measure(config, ways, arguments.rounds, arguments.share))
     for sent, each in with_request.items():
         delays = map(each.delay, ("copy", "receipt", "pause"))
-        seconds = (median(each.pause), median(each.token), *delays)
+        seconds = (median(each.pause), median(each.still), median(each.token), *delays)
         cells = " | ".join("-" if math.isnan(each) else f"{1000 * each:,.0f} ms" for each in seconds)
         rows.append(f"| {nbytes / MIB:,.0f} MiB | {sent} | {cells} |")
     for (gbit, sent), each in measured.items():
@@ -210,7 +217,7 @@ async def _measure(
                     await request.until(TOKENS_BEFORE)
                     moments = await ends.update(sent, counted)
                     await request.until(len(request.moments) + TOKENS_AFTER)
-                    counted.token.append(request.token(before=moments.began))
+                    counted.token.append(request.token(outside=moments))
                     counted.delays.append(request.delays(moments))
         measured = {way: Measured() for way in ways}
         for gbit, sent in ways:
@@ -228,11 +235,11 @@ async def _measure(
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """When the copy of an update began and ended, and when the engine was told to pause."""
+    """When the copy of an update began and ended, and when the engine took requests again."""
 
     began: float
     copied: float
-    paused: float
+    resumed: float
 
 
 class Request:
@@ -264,22 +271,24 @@ class Request:
                 raise RuntimeError("the request ended before the update")
             await asyncio.sleep(POLL_SECONDS)
 
-    def token(self, *, before: float) -> float:
-        """Return the median time from one token to the next, of tokens that arrived before a moment."""
-        return median(self._gaps(lambda first, second: second <= before)[1:])
+    def token(self, *, outside: Moments) -> float:
+        """Return the median time from one token to the next, of tokens before and after an update."""
+        before = self._gaps(lambda first, second: second <= outside.began)[1:]
+        after = self._gaps(lambda first, second: first >= outside.resumed)
+        return median(before + after)
 
     def delays(self, of: Moments) -> Delays:
-        """Return by how much the longest time from one token to the next grew in each part of an update."""
-        token = self.token(before=of.began)
+        """Return by how much times from one token to the next grew in each part of an update."""
+        token = self.token(outside=of)
 
         def delay(counts: Callable[[float, float], bool]) -> float | None:
             gaps = self._gaps(counts)
             return max(gaps) - token if gaps else None
 
         return Delays(
-            copy=delay(lambda first, second: second > of.began and first < of.copied),
-            receipt=delay(lambda first, second: second > of.copied and second <= of.paused),
-            pause=delay(lambda first, second: first >= of.copied and second > of.paused),
+            copy=delay(lambda first, second: of.began < second < of.resumed and first < of.copied),
+            receipt=delay(lambda first, second: of.copied < second < of.resumed),
+            pause=delay(lambda first, second: first < of.resumed <= second),
         )
 
     def _gaps(self, counts: Callable[[float, float], bool]) -> list[float]:
@@ -371,16 +380,19 @@ class Ends:
         if not paused:
             pause_began = time.perf_counter()
             await self._engine.pause()
+        stood_still = time.perf_counter()
         await self._engine.commit(self._version)
         await self._engine.resume()
-        measured.served.append(time.perf_counter() - began)
-        measured.pause.append(time.perf_counter() - pause_began)
+        resumed = time.perf_counter()
+        measured.served.append(resumed - began)
+        measured.pause.append(resumed - pause_began)
+        measured.still.append(resumed - stood_still)
         measured.sent = sum(spec.nbytes for spec in manifest.tensors)
         measured.in_place.append(all(await self._engine._ask("weights_written_in_place")))
         if beside:  # it is the base of the delta that comes next
             self._changes = ChangeLog(self._snapshot)
             self._changes.close(self._version)
-        return Moments(began, copied, pause_began)
+        return Moments(began, copied, resumed)
 
     def _copy(self, compared: bool) -> None:
         for name, weight in self._weights.items():
