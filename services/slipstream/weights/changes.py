@@ -24,7 +24,7 @@ BUCKETS, LEAST_BUCKET_BYTES = 16, 1 << 20
 """A delta has about so many buckets, if they are not smaller: one is packed while another one travels.
 With 8, 30 MiB took about 10 ms longer at 1 Gb/s."""
 MOST_RUNNING_BYTES = 256 << 20
-"""Size of the weights that are compared at once, so that not all next values have to be in host memory."""
+"""Size of the next values that are compared at once, so that not all of them have to be in host memory."""
 
 
 @dataclass(slots=True)
@@ -53,6 +53,8 @@ class ChangeLog:
         self._weights = weights
         self._pending = VersionChanges()
         self._running: dict[str, Callable[[], delta.Changed | None]] = {}
+        self._running_bytes: dict[str, int] = {}
+        """Size of the next values of those."""
         self._versions: deque[VersionChanges] = deque()
         self._oldest: int | None = None
         """The oldest version whose later changes are all in the log."""
@@ -66,20 +68,19 @@ class ChangeLog:
         """
         if self._versions:
             self._versions[-1].values.clear()  # the weights have other values from now on
-        while name in self._running or self._running_bytes() > MOST_RUNNING_BYTES:
+        while name in self._running or sum(self._running_bytes.values()) > MOST_RUNNING_BYTES:
             self._settle_one()
         self._running[name] = delta.take_over(self._weights[name], new, background=background)
+        self._running_bytes[name] = new.nbytes
 
     def settle(self) -> None:
         """Wait until all weights have their next values."""
         while self._running:
             self._settle_one()
 
-    def _running_bytes(self) -> int:
-        return sum(self._weights[name].nbytes for name in self._running)
-
     def _settle_one(self) -> None:
         name = next(iter(self._running))
+        del self._running_bytes[name]
         changed = self._running.pop(name)()
         gaps, values = (None, None) if changed is None else (changed.gaps, changed.values)
         if gaps is None or gaps.count:
