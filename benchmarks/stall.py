@@ -6,10 +6,11 @@ The weights are float32 and travel in bfloat16, as a learner's. torch computes w
 core to the copy on a machine with two. Before each copy a step changes the share S of the elements that
 travel. `full copy` copies all weights, without comparing them, and nothing runs meanwhile. `before the step`
 compares them and copies what changed, and nothing runs meanwhile either. `beside the step` does the same
-beside a forward pass over a row of T tokens, as with weights.overlap; `stall` is by how much later the pass
-then comes to the end of the first linear layer that ends after the copy. It is compared with the passes
-directly before and after, beside which nothing runs. Medians of R rounds after one that is not counted; the
-last column has the quartiles of the stall.
+beside a forward pass over a row of T tokens, on threads of a lower priority, as with weights.overlap. `stall`
+is by how much later the pass then comes to the end of the first linear layer that ends after the copy. It is
+compared with the passes directly before and after, beside which nothing runs. `same priority` is the stall by
+a copy whose threads have the priority of training. Medians of R rounds after one that is not counted;
+`quartiles` are those of the stall.
 """
 
 import argparse
@@ -50,6 +51,7 @@ class Measured:
     before: float
     beside: float
     stall: float
+    same_priority: float
 
 
 def main() -> None:
@@ -62,24 +64,22 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.02)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print("| size | full copy | before the step | beside the step | stall | quartiles |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| size | full copy | before the step | beside the step | stall | quartiles | same priority |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for layers in arguments.layers:
         with tempfile.TemporaryDirectory() as scratch:
             learner = Learner(load(Path(scratch), layers, arguments), arguments.tokens, arguments.share)
             rounds = [learner.measure() for _ in range(1 + arguments.rounds)][1:]
         low, _, high = quantiles((each.stall for each in rounds), n=4)
-        full, before, beside, stall = (
-            median(getattr(each, name) for each in rounds) for name in Measured.__slots__
+        each = Measured(
+            **{name: median(getattr(each, name) for each in rounds) for name in Measured.__slots__}
         )
-        cells = " | ".join(f"{1000 * seconds:,.0f} ms" for seconds in (full, before, beside, stall))
-        print(
-            f"| {learner.nbytes / MIB:,.0f} MiB | {cells} | {1000 * low:,.0f} to {1000 * high:,.0f} ms |",
-            flush=True,
-        )
+        cells = [f"{1000 * seconds:,.0f} ms" for seconds in (each.full, each.before, each.beside, each.stall)]
+        cells += [f"{1000 * low:,.0f} to {1000 * high:,.0f} ms", f"{1000 * each.same_priority:,.0f} ms"]
+        print(f"| {learner.nbytes / MIB:,.0f} MiB | {' | '.join(cells)} |", flush=True)
     print()
-    print_ratio("stall of a copy beside the step / a full copy", stall / full)
-    print_ratio("copy and comparison before the step / a full copy", before / full)
+    print_ratio("stall of a copy beside the step / a full copy", each.stall / each.full)
+    print_ratio("copy and comparison before the step / a full copy", each.before / each.full)
 
 
 def load(directory: Path, layers: int, arguments: argparse.Namespace) -> Policy:
@@ -92,21 +92,22 @@ def load(directory: Path, layers: int, arguments: argparse.Namespace) -> Policy:
 
 
 class Learner:
-    """A policy with two copies of its weights: one in full, and one that is compared."""
+    """A policy with copies of its weights: one in full, and two that are compared."""
 
     def __init__(self, policy: Policy, tokens: int, share: float) -> None:
         self._policy = policy
         self._tokens = torch.randint(10, (tokens,))
         self._full = Snapshot(policy, Alone(), deltas=False)
         self._compared = Snapshot(policy, Alone(), background=True)
+        self._same_priority = Snapshot(policy, Alone())
         random = np.random.default_rng(1)
         self._changing = [
             np.flatnonzero(random.random(tensor.numel(), dtype=np.float32) < share)
             for _, tensor in policy.named_tensors()
         ]
-        self._version = 0
-        self._compared.take()
-        self._close()
+        for snapshot in (self._compared, self._same_priority):
+            snapshot.take()
+            _close(snapshot)
         self._ended: list[float] = []
         """When each linear layer of the running pass ended."""
         self._until = 0.0
@@ -120,39 +121,39 @@ class Learner:
         return sum(tensor.nbytes for tensor in self._compared.tensors.values())
 
     def measure(self) -> Measured:
-        """Take each kind of copy once. Errors: RuntimeError if the pass ends before the copy beside it."""
+        """Take each kind of copy once. Errors: RuntimeError if a pass ends before the copy beside it."""
         full = _seconds(self._full.take)
         self._change()
         before = _seconds(self._compared.take)
-        self._close()
+        _close(self._compared)
         self._change()
         pass_seconds = max(LEAST_PASS_SECONDS, LONGEST_COPY * full)
-        passes = [self._forward(pass_seconds)]
-        began = time.perf_counter()
-        self._compared.begin()
+        alone = [self._forward(pass_seconds)]
+        stalls = []
+        for snapshot in (self._compared, self._same_priority):
+            ended, slowed = self._beside(snapshot, pass_seconds)
+            alone.append(self._forward(pass_seconds))
+            stalls.append((ended, _later(slowed, alone[-2:], ended)))
+        (beside, stall), (_, same_priority) = stalls
+        return Measured(full, before, beside, stall, same_priority)
+
+    def _beside(self, snapshot: Snapshot, seconds: float) -> tuple[float, Sequence[float]]:
+        """Copy beside a pass; return the time of the copy, and when each linear layer ended."""
         ended: list[float] = []
-        copying = self._compared._copying
+        began = time.perf_counter()
+        snapshot.begin()
+        copying = snapshot._copying
         assert copying is not None
         copying.add_done_callback(lambda _: ended.append(time.perf_counter() - began))
-        slowed = self._forward(pass_seconds, began)
-        self._compared.wait()
-        self._close()
-        passes.append(self._forward(pass_seconds))
-        layer = int(np.searchsorted(slowed, ended[0]))
-        if layer >= min(map(len, (slowed, *passes))):
-            raise RuntimeError("the pass ended before the copy: give it more --tokens")
-        alone = sum(each[layer] for each in passes) / len(passes)
-        return Measured(full, before, ended[0], slowed[layer] - alone)
+        layers = self._forward(seconds, began)
+        snapshot.wait()
+        _close(snapshot)
+        return ended[0], layers
 
     def _change(self) -> None:
         """Change a share of the elements, so that they are others in bfloat16."""
         for (_, tensor), positions in zip(self._policy.named_tensors(), self._changing, strict=True):
             bits(tensor.detach())[positions] ^= HALF_OF_BFLOAT16
-
-    def _close(self) -> None:
-        assert self._compared.changes is not None
-        self._compared.changes.close(self._version)
-        self._version += 1
 
     def _forward(self, seconds: float, began: float | None = None) -> Sequence[float]:
         """Run a forward pass for so long; return when each linear layer ended, in seconds after the begin."""
@@ -177,6 +178,20 @@ class Learner:
 
 class _Enough(Exception):
     """A pass has run for as long as it was to."""
+
+
+def _later(slowed: Sequence[float], alone: Sequence[Sequence[float]], ended: float) -> float:
+    """Return by how much later than alone the first layer ends that ends after the copy."""
+    layer = int(np.searchsorted(slowed, ended))
+    if layer >= min(map(len, (slowed, *alone))):
+        raise RuntimeError("the pass ended before the copy: give it more --tokens")
+    return slowed[layer] - sum(each[layer] for each in alone) / len(alone)
+
+
+def _close(snapshot: Snapshot) -> None:
+    """Attribute the last copy to a version."""
+    assert snapshot.changes is not None
+    snapshot.changes.close(snapshot.copies)
 
 
 def _seconds(call: Callable[[], object]) -> float:

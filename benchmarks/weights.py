@@ -12,7 +12,7 @@ to served` the time from the begin of the copy until the engine takes requests w
 the time in which it takes none. The ideal pause is the load of the model from host memory. No request runs in
 the first table. In the second, a request runs during each update. `pause` includes the rest of the step that
 runs when it begins, and `still` does not. `token` is the median time from one of its tokens to the next, of
-eight before the update and eight after it. `in the pause` is by how much later the token comes that waits for
+seven before the update and eight after it. `in the pause` is by how much later the token comes that waits for
 the pause. The two columns before it are by how much the longest time from a token to the next grows, of the
 other tokens: while the learner copies, and afterwards until the pause. A time that began in the copy and ends
 later counts for both. `-`: there was none in any update.

@@ -19,7 +19,8 @@ from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.training.step import TrainingStep
-from slipstream.weights.threads import in_pool
+from slipstream.weights.compiled import copy_changes
+from slipstream.weights.threads import BACKGROUND_NICENESS, in_pool
 
 SECONDS = 20.0
 
@@ -136,6 +137,9 @@ def test_a_second_copy_begins_after_the_first(policy: Policy) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux only")
+@pytest.mark.skipif(
+    os.getpriority(os.PRIO_PROCESS, 0) >= BACKGROUND_NICENESS, reason="the tests run in the background"
+)
 @pytest.mark.parametrize("background", [True, False])
 def test_a_copy_beside_training_gives_way_to_it(
     policy: Policy, background: bool, monkeypatch: pytest.MonkeyPatch
@@ -162,6 +166,33 @@ def test_a_copy_beside_training_gives_way_to_it(
     assert (priorities.niceness[1] > own) is background
     assert pools
     assert set(pools) == {background}
+
+
+def test_weights_may_change_after_a_copy_that_fails_because_nothing_reads_them_then(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = Snapshot(policy, Alone())
+    snapshot.take()
+    compare_on = threading.Event()
+
+    def slow(*arguments: Any) -> tuple[int, int, int]:
+        assert compare_on.wait(SECONDS)
+        return copy_changes(*arguments)
+
+    monkeypatch.setattr("slipstream.weights.delta.copy_changes", slow)
+    failing = policy.named_tensors = SlowCopies(policy)  # type: ignore[method-assign]
+    failing.fails = True
+    failing.go.set()
+    snapshot.begin()
+    finished = threading.Thread(target=snapshot.finished)
+    finished.start()
+    finished.join(0.3)
+    assert finished.is_alive()
+    compare_on.set()
+    finished.join(SECONDS)
+    assert not finished.is_alive()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        snapshot.wait()
 
 
 def test_a_copy_in_bfloat16_of_weights_in_float32_is_exact(tiny_dir: Path) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from slipstream.config.sections.services import LARGEST_DELTA, LOG_SHARE
 from slipstream.weights import delta
 from slipstream.weights.changes import ChangeLog
-from slipstream.weights.compiled import read_elements
+from slipstream.weights.compiled import copy_changes, read_elements
 from slipstream.weights.delta import (
     CHUNK_ELEMENTS,
     DENSE_SHARE,
@@ -76,7 +76,7 @@ def test_a_union_has_each_position_once(several: list[set[int]]) -> None:
 
 def test_a_union_takes_little_memory() -> None:
     """So a rollout that comes back does not end a learner whose memory is just enough."""
-    elements = 1 << 24  # the memory that each thread keeps is small beside it
+    elements = 1 << 25  # the memory that each thread keeps is small beside it
     several = [pack(np.arange(start, elements, 8)) for start in range(4)]
     expected = pack(np.flatnonzero(np.arange(elements) % 8 < 4))
     union([pack(np.array([1])), pack(np.array([2]))])  # the loops are compiled
@@ -280,6 +280,35 @@ def test_two_updates_of_one_version_count_together() -> None:
         change.apply(tensor)
         assert torch.equal(tensor, weights[name])
         assert change.digest == digest(tensor)
+
+
+def test_a_weight_whose_comparison_failed_travels_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison may have changed some elements before it failed."""
+    weights = zeros()
+    kept = {name: tensor.clone() for name, tensor in weights.items()}
+    log, full = log_of(weights)
+    log.close(0)
+    assert log.digest("b") == digest(kept["b"])
+
+    def failing(old: NDArray[np.generic], *others: NDArray[np.generic]) -> tuple[int, int, int]:
+        count = copy_changes(old, *others)
+        if old.size == SIZES["b"]:
+            raise MemoryError
+        return count
+
+    monkeypatch.setattr(delta, "copy_changes", failing)
+    step(log, weights, a=[1, 2], b=[7])
+    with pytest.raises(MemoryError):
+        log.settle()
+    log.close(1)
+    sent = log.since(0, full, bucket_bytes=4096)
+    assert sent is not None
+    for name, tensor in kept.items():
+        change = Change.read(sent[name].numpy(), tensor)
+        change.apply(tensor)
+        assert torch.equal(tensor, weights[name])
+        assert change.digest == digest(tensor)
+    assert Change.read(sent["b"].numpy(), weights["b"]).kind == Kind.FULL
 
 
 def test_the_log_reaches_back_to_the_first_version_that_was_published() -> None:

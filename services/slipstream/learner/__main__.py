@@ -185,7 +185,7 @@ def load(
         deltas=config.weights.deltas,
         parity_tokens=config.weights.parity_tokens,
         shared=every_rank_sends(policy, config.weights, ranks=ranks.size),
-        background=overlaps(config, device),
+        background=overlaps(config, device) and device.type == "cpu",  # a GPU leaves the cores to the copy
     )
     writer = CheckpointWriter(root, ranks)
     return Loaded(

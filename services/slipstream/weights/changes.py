@@ -46,15 +46,22 @@ class VersionChanges:
         return gaps + sum(values.nbytes for values in self.values.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A weight that is being compared with its next value. nbytes: size of the next value."""
+
+    changed: Callable[[], delta.Changed | None]
+    nbytes: int
+    background: bool
+
+
 class ChangeLog:
     """The changes of the last versions. `weights`: by name, in host memory, changed only by `update`."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
         self._weights = weights
         self._pending = VersionChanges()
-        self._running: dict[str, Callable[[], delta.Changed | None]] = {}
-        self._running_bytes: dict[str, int] = {}
-        """Size of the next values of those."""
+        self._running: dict[str, Comparison] = {}
         self._versions: deque[VersionChanges] = deque()
         self._oldest: int | None = None
         """The oldest version whose later changes are all in the log."""
@@ -68,29 +75,43 @@ class ChangeLog:
         """
         if self._versions:
             self._versions[-1].values.clear()  # the weights have other values from now on
-        while name in self._running or sum(self._running_bytes.values()) > MOST_RUNNING_BYTES:
+        while name in self._running or self._running_bytes() > MOST_RUNNING_BYTES:
             self._settle_one()
-        self._running[name] = delta.take_over(self._weights[name], new, background=background)
-        self._running_bytes[name] = new.nbytes
+        changed = delta.take_over(self._weights[name], new, background=background)
+        self._running[name] = Comparison(changed, new.nbytes, background)
 
     def settle(self) -> None:
-        """Wait until all weights have their next values."""
+        """Wait until nothing reads next values any more. Errors: the first one of the comparisons."""
+        failure: Exception | None = None
         while self._running:
-            self._settle_one()
+            try:
+                self._settle_one()
+            except Exception as error:  # of memory, for example
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _running_bytes(self) -> int:
+        return sum(each.nbytes for each in self._running.values())
 
     def _settle_one(self) -> None:
         name = next(iter(self._running))
-        del self._running_bytes[name]
-        changed = self._running.pop(name)()
-        gaps, values = (None, None) if changed is None else (changed.gaps, changed.values)
-        if gaps is None or gaps.count:
-            self._digests.pop(name, None)
-        if name in self._pending.gaps:  # a second update of one version
-            gaps, values = delta.union((self._pending.gaps[name], gaps)), None
-            self._pending.values.pop(name, None)
-        self._pending.gaps[name] = gaps
-        if values is not None:
-            self._pending.values[name] = values
+        comparison = self._running.pop(name)
+        gaps, values = None, None  # a failure may have changed any element
+        try:
+            changed = comparison.changed()
+            if changed is not None:
+                gaps, values = changed.gaps, changed.values
+        finally:
+            if gaps is None or gaps.count:
+                self._digests.pop(name, None)
+            if name in self._pending.gaps:  # a second update of one version
+                earlier = self._pending.gaps[name]
+                gaps, values = delta.union((earlier, gaps), background=comparison.background), None
+                self._pending.values.pop(name, None)
+            self._pending.gaps[name] = gaps
+            if values is not None:
+                self._pending.values[name] = values
 
     def close(self, version: int) -> float | None:
         """Attribute the updates since the last call to a version; return the share of elements that changed.

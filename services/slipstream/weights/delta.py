@@ -165,7 +165,7 @@ class _Scratch(threading.local):
         self._kept: dict[str, NDArray[np.uint8]] = {}
 
     def array(self, use: str, size: int, dtype: np.dtype[S]) -> NDArray[S]:
-        """Return an array [size] with the content of its last use."""
+        """Return an array [size] of any content, until the next call in this thread for the same use."""
         nbytes = size * dtype.itemsize
         kept = self._kept.get(use)
         if kept is None or kept.size < nbytes:
@@ -216,8 +216,10 @@ def _after(elements: int, packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([packed[:first], longer, packed[first + 1 :]])
 
 
-def union(several: Iterable[Gaps | None]) -> Gaps | None:
+def union(several: Iterable[Gaps | None], *, background: bool = False) -> Gaps | None:
     """Return the positions that are in any of these; None if one of them is None.
+
+    background: computed on threads that give way to others of the process.
 
     This takes two bytes of memory for each element up to the last position. Sorted numbers would take more
     than 24 for each position.
@@ -233,7 +235,8 @@ def union(several: Iterable[Gaps | None]) -> Gaps | None:
     for gaps in positions:
         write_elements(changed, gaps.packed, np.ones(gaps.count, np.uint8))
     unchanged, starts = np.zeros_like(changed), range(0, changed.size, CHUNK_ELEMENTS)
-    return _join(results(in_pool(partial(_take_over_chunk, unchanged, changed), starts))).gaps
+    running = in_pool(partial(_take_over_chunk, unchanged, changed), starts, background=background)
+    return _join(results(running)).gaps
 
 
 def digest(tensor: torch.Tensor) -> int:

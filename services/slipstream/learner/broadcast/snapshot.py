@@ -114,23 +114,25 @@ class Snapshot:
 
     @torch.no_grad()
     def _copy(self, stream: AbstractContextManager[object], *, background: bool = False) -> None:
-        with stream:
-            for name, tensor in self._published():
-                if self._ranks.rank and not self.shared:
-                    continue
-                first = name not in self.tensors
-                if first:
-                    pinned = self._copy_stream is not None
-                    self.tensors[name] = torch.empty(
-                        tensor.shape, dtype=self._policy.dtype, pin_memory=pinned
-                    )
-                if first or self.changes is None:
-                    self.tensors[name].copy_(tensor)
-                else:
-                    new = _comparable(tensor.detach(), self._policy.dtype)
-                    self.changes.update(name, new, background=background)
-        if self.changes is not None:
-            self.changes.settle()
+        try:
+            with stream:
+                for name, tensor in self._published():
+                    if self._ranks.rank and not self.shared:
+                        continue
+                    first = name not in self.tensors
+                    if first:
+                        pinned = self._copy_stream is not None
+                        self.tensors[name] = torch.empty(
+                            tensor.shape, dtype=self._policy.dtype, pin_memory=pinned
+                        )
+                    if first or self.changes is None:
+                        self.tensors[name].copy_(tensor)
+                    else:
+                        new = _comparable(tensor.detach(), self._policy.dtype)
+                        self.changes.update(name, new, background=background)
+        finally:  # comparisons that have begun read the weights, which may change afterwards
+            if self.changes is not None:
+                self.changes.settle()
 
     def _published(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield what this rank publishes; without `shared`, every rank yields what rank 0 does."""
