@@ -20,6 +20,7 @@ NAMES = (
         "console",
         "lab",
         "pause",
+        "stall",
         "broadcast",
         "clip_fractions",
         "staleness",
@@ -30,7 +31,17 @@ NAMES = (
     *("guess_number", "wordle", "calculator_tool", "agent_program"),
 )
 LONG = (
-    *("samples", "console", "lab", "pause", "broadcast", "clip_fractions", "staleness", "distillation"),
+    *(
+        "samples",
+        "console",
+        "lab",
+        "pause",
+        "stall",
+        "broadcast",
+        "clip_fractions",
+        "staleness",
+        "distillation",
+    ),
     "smollm2",
     *("guess_number", "wordle", "calculator_tool", "agent_program"),
 )
