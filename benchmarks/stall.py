@@ -39,8 +39,9 @@ MIB = 1 << 20
 LEAST_PASS_SECONDS = 0.3
 LONGEST_COPY = 6
 """A pass lasts at least this many times as long as a full copy, so that the copy beside it ends before it."""
-HALF_OF_BFLOAT16 = 1 << 16
-"""The bit of a float32 number that is the last one in bfloat16."""
+LAST_BIT, BITS = 16, 3
+"""The bit of a float32 number that is the last one in bfloat16, and how many are changed in turn: no two steps
+that follow each other leave a number as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Learner:
             np.flatnonzero(random.random(tensor.numel(), dtype=np.float32) < share)
             for _, tensor in policy.named_tensors()
         ]
+        self._steps = 0
         for snapshot in (self._compared, self._same_priority):
             snapshot.take()
             _close(snapshot)
@@ -152,8 +154,10 @@ class Learner:
 
     def _change(self) -> None:
         """Change a share of the elements, so that they are others in bfloat16."""
+        bit = 1 << (LAST_BIT + self._steps % BITS)
+        self._steps += 1
         for (_, tensor), positions in zip(self._policy.named_tensors(), self._changing, strict=True):
-            bits(tensor.detach())[positions] ^= HALF_OF_BFLOAT16
+            bits(tensor.detach())[positions] ^= bit
 
     def _forward(self, seconds: float, began: float | None = None) -> Sequence[float]:
         """Run a forward pass for so long; return when each linear layer ended, in seconds after the begin."""
@@ -189,9 +193,10 @@ def _later(slowed: Sequence[float], alone: Sequence[Sequence[float]], ended: flo
 
 
 def _close(snapshot: Snapshot) -> None:
-    """Attribute the last copy to a version."""
+    """Attribute the last copy to a version. Errors: RuntimeError if nothing has changed since the one before."""
     assert snapshot.changes is not None
-    snapshot.changes.close(snapshot.copies)
+    if snapshot.changes.close(snapshot.copies) == 0:
+        raise RuntimeError("a step changed nothing, so its copy shows nothing")
 
 
 def _seconds(call: Callable[[], object]) -> float:
