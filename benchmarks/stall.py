@@ -193,7 +193,7 @@ def _later(slowed: Sequence[float], alone: Sequence[Sequence[float]], ended: flo
 
 
 def _close(snapshot: Snapshot) -> None:
-    """Attribute the last copy to a version. Errors: RuntimeError if nothing has changed since the one before."""
+    """Attribute the last copy to a version. Errors: RuntimeError if it has no change."""
     assert snapshot.changes is not None
     if snapshot.changes.close(snapshot.copies) == 0:
         raise RuntimeError("a step changed nothing, so its copy shows nothing")
