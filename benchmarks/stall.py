@@ -40,8 +40,8 @@ LEAST_PASS_SECONDS = 0.3
 LONGEST_COPY = 6
 """A pass lasts at least this many times as long as a full copy, so that the copy beside it ends before it."""
 LAST_BIT, BITS = 16, 3
-"""The bit of a float32 number that is the last one in bfloat16, and how many are changed in turn: no two steps
-that follow each other leave a number as it was."""
+"""The bit of a float32 number that is the last one in bfloat16, and how many bits are changed in turn: no two
+steps that follow each other leave a number as it was."""
 
 
 @dataclass(frozen=True, slots=True)
