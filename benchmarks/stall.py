@@ -72,15 +72,15 @@ def main() -> None:
             learner = Learner(load(Path(scratch), layers, arguments), arguments.tokens, arguments.share)
             rounds = [learner.measure() for _ in range(1 + arguments.rounds)][1:]
         low, _, high = quantiles((each.stall for each in rounds), n=4)
-        each = Measured(
+        row = Measured(
             **{name: median(getattr(each, name) for each in rounds) for name in Measured.__slots__}
         )
-        cells = [f"{1000 * seconds:,.0f} ms" for seconds in (each.full, each.before, each.beside, each.stall)]
-        cells += [f"{1000 * low:,.0f} to {1000 * high:,.0f} ms", f"{1000 * each.same_priority:,.0f} ms"]
+        cells = [f"{1000 * seconds:,.0f} ms" for seconds in (row.full, row.before, row.beside, row.stall)]
+        cells += [f"{1000 * low:,.0f} to {1000 * high:,.0f} ms", f"{1000 * row.same_priority:,.0f} ms"]
         print(f"| {learner.nbytes / MIB:,.0f} MiB | {' | '.join(cells)} |", flush=True)
     print()
-    print_ratio("stall of a copy beside the step / a full copy", each.stall / each.full)
-    print_ratio("copy and comparison before the step / a full copy", each.before / each.full)
+    print_ratio("stall of a copy beside the step / a full copy", row.stall / row.full)
+    print_ratio("copy and comparison before the step / a full copy", row.before / row.full)
 
 
 def load(directory: Path, layers: int, arguments: argparse.Namespace) -> Policy:

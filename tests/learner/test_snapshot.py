@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.training.step import TrainingStep
 from slipstream.weights.compiled import copy_changes
-from slipstream.weights.threads import BACKGROUND_NICENESS, in_pool
+from slipstream.weights.threads import BACKGROUND_NICENESS
 
 SECONDS = 20.0
 
@@ -44,6 +43,10 @@ class SlowCopies:
                     raise RuntimeError("out of memory")
 
 
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
 class NotedPriorities:
     """Copies of weights that note the priority of the thread that copies."""
 
@@ -52,7 +55,7 @@ class NotedPriorities:
         self.niceness: list[int] = []
 
     def __call__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        self.niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        self.niceness.append(niceness())
         yield from self._named_tensors()
 
 
@@ -146,26 +149,24 @@ def test_a_copy_beside_training_gives_way_to_it(
 ) -> None:
     snapshot = Snapshot(policy, Alone(), background=background)
     snapshot.take()
-    pools: list[bool] = []
+    compares: set[int] = set()
 
-    def noted(*arguments: Any, background: bool = False) -> list[Future[Any]]:
-        pools.append(background)
-        return in_pool(*arguments, background=background)
+    def noted(*arguments: Any) -> tuple[int, int, int]:
+        compares.add(niceness())
+        return copy_changes(*arguments)
 
-    monkeypatch.setattr("slipstream.weights.delta.in_pool", noted)
+    monkeypatch.setattr("slipstream.weights.delta.copy_changes", noted)
     priorities = policy.named_tensors = NotedPriorities(policy)  # type: ignore[method-assign]
-    own = os.getpriority(os.PRIO_PROCESS, 0)
+    own = niceness()
     snapshot.take()  # nothing happens beside it
     assert priorities.niceness == [own]
-    assert not any(pools)
-    assert snapshot.changes is not None
-    snapshot.changes.close(1)
-    pools.clear()
+    assert compares == {own}
+    compares.clear()
     snapshot.begin()
     snapshot.wait()
-    assert (priorities.niceness[1] > own) is background
-    assert pools
-    assert set(pools) == {background}
+    expected = BACKGROUND_NICENESS if background else own
+    assert priorities.niceness[1:] == [expected]
+    assert compares == {expected}
 
 
 def test_weights_may_change_after_a_copy_that_fails_because_nothing_reads_them_then(

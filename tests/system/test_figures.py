@@ -10,41 +10,18 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS_OF_MINUTES = ("samples", "console", "lab", "pause", "stall", "broadcast")
+TRAINING = ("clip_fractions", "staleness", "distillation", "smollm2")
+EXAMPLES = ("guess_number", "wordle", "calculator_tool", "agent_program")
 NAMES = (
     *("quickstart", "async", "actors", "weights", "learner_step", "verifier", "isolation", "replay"),
-    *(
-        "autoscaling",
-        "objectives",
-        "operations",
-        "samples",
-        "console",
-        "lab",
-        "pause",
-        "stall",
-        "broadcast",
-        "clip_fractions",
-        "staleness",
-        "distillation",
-        "smollm2",
-        "math_answers",
-    ),
-    *("guess_number", "wordle", "calculator_tool", "agent_program"),
+    *("autoscaling", "objectives", "operations"),
+    *BENCHMARKS_OF_MINUTES,
+    *TRAINING,
+    "math_answers",
+    *EXAMPLES,
 )
-LONG = (
-    *(
-        "samples",
-        "console",
-        "lab",
-        "pause",
-        "stall",
-        "broadcast",
-        "clip_fractions",
-        "staleness",
-        "distillation",
-    ),
-    "smollm2",
-    *("guess_number", "wordle", "calculator_tool", "agent_program"),
-)
+LONG = (*BENCHMARKS_OF_MINUTES, *TRAINING, *EXAMPLES)
 QUICK = tuple(name for name in NAMES if name not in LONG)
 PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
 

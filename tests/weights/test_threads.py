@@ -68,6 +68,8 @@ def test_threads_in_the_background_give_way_and_no_others() -> None:
     usual, background = niceness(), BACKGROUND_NICENESS
     assert results(in_pool(niceness, range(4))) == [usual] * 4
     assert results(in_pool(niceness, range(4), background=True)) == [background] * 4
+    in_background = in_thread(lambda: results(in_pool(niceness, range(4))), "test", background=True)
+    assert in_background.result() == [background] * 4
     assert in_thread(niceness, "test").result() == usual
     assert in_thread(niceness, "test", background=True).result() == background
     assert niceness() == usual

@@ -52,7 +52,6 @@ class Comparison:
 
     changed: Callable[[], delta.Changed | None]
     nbytes: int
-    background: bool
 
 
 class ChangeLog:
@@ -67,18 +66,17 @@ class ChangeLog:
         """The oldest version whose later changes are all in the log."""
         self._digests: dict[str, int] = {}
 
-    def update(self, name: str, new: torch.Tensor, *, background: bool = False) -> None:
+    def update(self, name: str, new: torch.Tensor) -> None:
         """Begin to give a weight its next value, and to note what changed, on several threads.
 
         new: contiguous, in host memory, of the weight's dtype, or float32 for a weight in bfloat16. It must
-        not change before `settle`. background: on threads that give way to others of the process.
+        not change before `settle`.
         """
         if self._versions:
             self._versions[-1].values.clear()  # the weights have other values from now on
         while name in self._running or self._running_bytes() > MOST_RUNNING_BYTES:
             self._settle_one()
-        changed = delta.take_over(self._weights[name], new, background=background)
-        self._running[name] = Comparison(changed, new.nbytes, background)
+        self._running[name] = Comparison(delta.take_over(self._weights[name], new), new.nbytes)
 
     def settle(self) -> None:
         """Wait until nothing reads next values any more. Errors: the first one of the comparisons."""
@@ -106,8 +104,7 @@ class ChangeLog:
             if gaps is None or gaps.count:
                 self._digests.pop(name, None)
             if name in self._pending.gaps:  # a second update of one version
-                earlier = self._pending.gaps[name]
-                gaps, values = delta.union((earlier, gaps), background=comparison.background), None
+                gaps, values = delta.union((self._pending.gaps[name], gaps)), None
                 self._pending.values.pop(name, None)
             self._pending.gaps[name] = gaps
             if values is not None:

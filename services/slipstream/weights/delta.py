@@ -106,15 +106,12 @@ def rounds(source: torch.dtype, target: torch.dtype) -> bool:
     return source == torch.float32 and target == torch.bfloat16
 
 
-def take_over(
-    old: torch.Tensor, new: torch.Tensor, *, background: bool = False
-) -> Callable[[], Changed | None]:
+def take_over(old: torch.Tensor, new: torch.Tensor) -> Callable[[], Changed | None]:
     """Begin to give `old` the elements of `new`, on several threads.
 
     Both are contiguous, of one shape, and in host memory. new: of the dtype of `old`, or float32 for an `old`
-    in bfloat16, to which it is rounded. background: on threads that give way to others of the process. The
-    returned function waits until it is done, and returns the elements that differed; None above DENSE_SHARE.
-    Errors: TypeError for other dtypes.
+    in bfloat16, to which it is rounded. The returned function waits until it is done, and returns the
+    elements that differed; None above DENSE_SHARE. Errors: TypeError for other dtypes.
     """
     if new.dtype != old.dtype and not rounds(new.dtype, old.dtype):
         raise TypeError(f"a weight in {old.dtype} cannot take over values in {new.dtype}: convert them first")
@@ -123,7 +120,7 @@ def take_over(
         old.copy_(new)
         return lambda: None
     starts = range(0, old_N.size, CHUNK_ELEMENTS)
-    running = in_pool(partial(_take_over_chunk, old_N, new_N), starts, background=background)
+    running = in_pool(partial(_take_over_chunk, old_N, new_N), starts)
 
     def changed() -> Changed | None:
         joined = _join(results(running))
@@ -159,7 +156,7 @@ class Chunk:
 
 
 class _Scratch(threading.local):
-    """Memory of one thread, kept from chunk to chunk: new memory costs as much time as the comparison."""
+    """Memory of one thread, kept from chunk to chunk: new memory made a comparison 1.4 to 2 times as long."""
 
     def __init__(self) -> None:
         self._kept: dict[str, NDArray[np.uint8]] = {}
@@ -216,10 +213,8 @@ def _after(elements: int, packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([packed[:first], longer, packed[first + 1 :]])
 
 
-def union(several: Iterable[Gaps | None], *, background: bool = False) -> Gaps | None:
+def union(several: Iterable[Gaps | None]) -> Gaps | None:
     """Return the positions that are in any of these; None if one of them is None.
-
-    background: computed on threads that give way to others of the process.
 
     This takes two bytes of memory for each element up to the last position. Sorted numbers would take more
     than 24 for each position.
@@ -235,8 +230,7 @@ def union(several: Iterable[Gaps | None], *, background: bool = False) -> Gaps |
     for gaps in positions:
         write_elements(changed, gaps.packed, np.ones(gaps.count, np.uint8))
     unchanged, starts = np.zeros_like(changed), range(0, changed.size, CHUNK_ELEMENTS)
-    running = in_pool(partial(_take_over_chunk, unchanged, changed), starts, background=background)
-    return _join(results(running)).gaps
+    return _join(results(in_pool(partial(_take_over_chunk, unchanged, changed), starts))).gaps
 
 
 def digest(tensor: torch.Tensor) -> int:

@@ -49,13 +49,19 @@ def in_pool(call: Callable[[U], T], arguments: Iterable[U], *, background: bool 
     """Begin to call with each argument, on several threads.
 
     Only what holds no lock of the interpreter runs at once. background: on threads that give way to the
-    others of the process, and so on more of them than torch computes with.
+    others of the process, and so on more of them than torch computes with. What a thread in the background
+    calls is in the background in any case.
     """
-    return [_pool(background).submit(call, argument) for argument in arguments]
+    pool = _pool(background or getattr(_thread, "background", False))
+    return [pool.submit(call, argument) for argument in arguments]
+
+
+_thread = threading.local()
 
 
 def _give_way() -> None:
     """Lower the priority of this thread to its end. On Linux only, where each thread has its own."""
+    _thread.background = True
     if sys.platform == "linux":
         thread = threading.get_native_id()
         niceness = max(BACKGROUND_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))  # less needs a privilege

@@ -86,7 +86,7 @@ class Snapshot:
             self._copying = None
             self._copy(nullcontext())
         else:
-            copy = partial(self._copy, self._own_stream(), background=background)
+            copy = partial(self._copy, self._own_stream())
             self._copying = in_thread(copy, "copy of the weights", background=background)
         self.copies += 1
 
@@ -113,7 +113,7 @@ class Snapshot:
             self._copying.result()
 
     @torch.no_grad()
-    def _copy(self, stream: AbstractContextManager[object], *, background: bool = False) -> None:
+    def _copy(self, stream: AbstractContextManager[object]) -> None:
         try:
             with stream:
                 for name, tensor in self._published():
@@ -129,7 +129,7 @@ class Snapshot:
                         self.tensors[name].copy_(tensor)
                     else:
                         new = _comparable(tensor.detach(), self._policy.dtype)
-                        self.changes.update(name, new, background=background)
+                        self.changes.update(name, new)
         finally:  # comparisons that have begun read the weights, which may change afterwards
             if self.changes is not None:
                 self.changes.settle()
